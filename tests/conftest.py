@@ -1,0 +1,14 @@
+"""Strictness that costs nothing at run time: shapes are checked in every call of a test."""
+
+import os
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import hypothesis
+from jaxtyping import install_import_hook
+
+install_import_hook("taskmix", "beartype.beartype")
+
+# The first example of a property compiles and is slow; the later ones are not.
+hypothesis.settings.register_profile("taskmix", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("taskmix")
