@@ -1,0 +1,115 @@
+"""How a model's outputs are judged: training loss, log-likelihood, error and prediction."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Shaped
+
+
+@runtime_checkable
+class Likelihood(Protocol):
+    """What a learner needs to know about targets.
+
+    Everything is per example: sums, means and masks are the caller's business.
+    """
+
+    def loss(self, outputs: Array, y: Array) -> Float[Array, "*examples"]:
+        """What inner and outer loop minimise."""
+
+    def log_likelihood(self, outputs: Array, y: Array) -> Float[Array, "*examples"]:
+        """log p(y | outputs), up to a constant that no parameter changes."""
+
+    def own_scale(
+        self, loss: Float[Array, "*tasks"], count: Shaped[Array, "*tasks"]
+    ) -> Float[Array, "*tasks"]:
+        """Log-likelihood of a task's examples, given that its mean loss is ``loss``."""
+
+    def noise(self, loss: Float[Array, "*tasks"]) -> Float[Array, "*tasks"]:
+        """Variance of a target around its prediction, where the expected loss is ``loss``."""
+
+    def predictive(self, outputs: Array) -> Array:
+        """Outputs as something that may be averaged over clusters: a mean or probabilities."""
+
+    def error(self, predicted: Array, y: Array) -> Float[Array, "*examples"]:
+        """The error of a prediction, in the measure that tables report."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Gaussian:
+    """Regression: squared error is a normal log-likelihood with a fixed variance.
+
+    The paper gives no variance; it does not matter to a plain softmax over clusters
+    (it acts as a temperature) but does matter beside a count term.
+    """
+
+    variance: float = 1.0
+    measure: str = dataclasses.field(default="error", init=False)
+
+    def __post_init__(self) -> None:
+        if not self.variance > 0:
+            raise ValueError(f"variance is {self.variance}; it must be positive.")
+
+    def loss(self, outputs: Array, y: Array) -> Float[Array, "*examples"]:
+        return jnp.mean(jnp.square(outputs - y), axis=-1)
+
+    def log_likelihood(self, outputs: Array, y: Array) -> Float[Array, "*examples"]:
+        return -jnp.sum(jnp.square(outputs - y), axis=-1) / (2 * self.variance)
+
+    def own_scale(
+        self, loss: Float[Array, "*tasks"], count: Shaped[Array, "*tasks"]
+    ) -> Float[Array, "*tasks"]:
+        """Density of residuals on the sphere whose radius the loss gives.
+
+        In n dimensions the density of a direction falls as radius^-n, and the
+        radius is sqrt(n * loss): hence -n/2 log(loss).
+        """
+        return -0.5 * count * jnp.log(loss)
+
+    def noise(self, loss: Float[Array, "*tasks"]) -> Float[Array, "*tasks"]:
+        return loss
+
+    def predictive(self, outputs: Array) -> Array:
+        return outputs
+
+    def error(self, predicted: Array, y: Array) -> Float[Array, "*examples"]:
+        return self.loss(predicted, y)
+
+
+@dataclasses.dataclass(frozen=True)
+class Categorical:
+    """Classification: integer targets, outputs are logits, the error is 0 or 1."""
+
+    measure: str = dataclasses.field(default="error", init=False)
+
+    def loss(self, outputs: Array, y: Array) -> Float[Array, "*examples"]:
+        log_probabilities = jax.nn.log_softmax(outputs)
+        return -jnp.take_along_axis(log_probabilities, y[..., None], axis=-1)[..., 0]
+
+    def log_likelihood(self, outputs: Array, y: Array) -> Float[Array, "*examples"]:
+        return -self.loss(outputs, y)
+
+    def own_scale(
+        self, loss: Float[Array, "*tasks"], count: Shaped[Array, "*tasks"]
+    ) -> Float[Array, "*tasks"]:
+        """Labels carry no scale of their own: the log-likelihood itself."""
+        return -count * loss
+
+    def noise(self, loss: Float[Array, "*tasks"]) -> Float[Array, "*tasks"]:
+        """None: class probabilities already are the whole distribution of a label."""
+        return jnp.zeros_like(loss)
+
+    def predictive(self, outputs: Array) -> Array:
+        return jax.nn.softmax(outputs)
+
+    def error(self, predicted: Array, y: Array) -> Float[Array, "*examples"]:
+        return (jnp.argmax(predicted, axis=-1) != y).astype(predicted.dtype)
+
+
+def masked_mean(values: Float[Array, "*tasks n"], mask: Array) -> Float[Array, "*tasks"]:
+    """Mean over the last axis of the values whose mask is true (0 if none is)."""
+    total = jnp.sum(jnp.where(mask, values, 0), axis=-1)
+    return total / jnp.maximum(jnp.sum(mask, axis=-1), 1)

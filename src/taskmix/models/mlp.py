@@ -1,0 +1,51 @@
+"""A fully connected network with rectified linear units."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+
+class Linear(eqx.Module):
+    """Weights and biases of one layer."""
+
+    weight: Float[Array, "inputs outputs"]
+    bias: Float[Array, " outputs"]
+
+
+@dataclasses.dataclass(frozen=True)
+class MLP:
+    """The regression network of the paper: two hidden layers of 40 units.
+
+    Weights start as N(0, init_scale^2), biases as zero.
+    """
+
+    inputs: int = 1
+    hidden: tuple[int, ...] = (40, 40)
+    outputs: int = 1
+    init_scale: float = 0.1
+
+    def __post_init__(self) -> None:
+        if min(self.inputs, self.outputs, *self.hidden) < 1:
+            raise ValueError(
+                f"sizes are {(self.inputs, *self.hidden, self.outputs)}; all must be at least 1."
+            )
+
+    def init(self, key: Key[Array, ""]) -> tuple[Linear, ...]:
+        sizes = (self.inputs, *self.hidden, self.outputs)
+        keys = jax.random.split(key, len(sizes) - 1)
+        return tuple(
+            Linear(self.init_scale * jax.random.normal(k, (m, n)), jnp.zeros(n))
+            for k, m, n in zip(keys, sizes[:-1], sizes[1:], strict=True)
+        )
+
+    def apply(
+        self, params: tuple[Linear, ...], x: Float[Array, "examples inputs"]
+    ) -> Float[Array, "examples outputs"]:
+        for layer in params[:-1]:
+            x = jax.nn.relu(x @ layer.weight + layer.bias)
+        return x @ params[-1].weight + params[-1].bias

@@ -1,0 +1,109 @@
+"""What flows through every room: examples, tasks and the hints only some learners get."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int, Shaped
+
+
+class Examples(eqx.Module):
+    """Labelled examples of one task, or of many tasks along leading axes.
+
+    Tasks may be ragged: an example whose ``mask`` is false is padding and changes
+    nothing, whatever its ``x`` and ``y`` hold.
+    """
+
+    x: Shaped[Array, "*tasks examples features"]
+    y: Shaped[Array, "*tasks examples ..."]
+    mask: Bool[Array, "*tasks examples"]
+
+    @staticmethod
+    def full(x: Array, y: Array) -> Examples:
+        """Examples without padding."""
+        return Examples(x, y, jnp.ones(x.shape[:-1], dtype=bool))
+
+    def without_padding_values(self) -> Examples:
+        """The same examples with zeros where there is padding.
+
+        A gradient turns a masked NaN into a NaN (0 * NaN), so padding has to be
+        replaced before it enters a computation, not only after it.
+        """
+        expand = (...,) + (None,) * (self.x.ndim - self.mask.ndim)
+        x = jnp.where(self.mask[expand], self.x, jnp.zeros_like(self.x))
+        expand = (...,) + (None,) * (self.y.ndim - self.mask.ndim)
+        y = jnp.where(self.mask[expand], self.y, jnp.zeros_like(self.y))
+        return Examples(x, y, self.mask)
+
+    def count(self) -> Int[Array, "*tasks"]:
+        """How many real examples each task has."""
+        return jnp.sum(self.mask, axis=-1)
+
+
+class Hints(eqx.Module):
+    """Facts about the stream that a learner may see only if it says so (``told``)."""
+
+    family: Int[Array, " tasks"]
+    boundary: Bool[Array, ""]
+
+
+class TaskBatch(eqx.Module):
+    """A meta-batch: every task has a support set to adapt on and a query set to be judged on."""
+
+    support: Examples
+    query: Examples
+    hints: Hints | None = None
+
+    def without_hints(self) -> TaskBatch:
+        return dataclasses.replace(self, hints=None)
+
+    def without_padding_values(self) -> TaskBatch:
+        return TaskBatch(
+            self.support.without_padding_values(), self.query.without_padding_values(), self.hints
+        )
+
+
+def check_batch(batch: TaskBatch) -> TaskBatch:
+    """Return ``batch``, or raise a ``ValueError`` that names what is wrong with it.
+
+    Needs concrete values, so it is called on data that enters from outside and not
+    inside a compiled loop.
+    """
+    for name, examples in (("support", batch.support), ("query", batch.query)):
+        x, y, mask = (np.asarray(a) for a in (examples.x, examples.y, examples.mask))
+        if mask.ndim != 2:
+            raise ValueError(
+                f"{name}.mask has shape {mask.shape}; a task batch needs (tasks, examples)."
+            )
+        if x.ndim < 3 or x.shape[:2] != mask.shape:
+            raise ValueError(
+                f"{name}.x has shape {x.shape}; with a mask of shape {mask.shape} it needs "
+                f"(tasks, examples, features)."
+            )
+        if y.shape[:2] != mask.shape:
+            raise ValueError(
+                f"{name}.y has shape {y.shape}; its first two axes must be {mask.shape}."
+            )
+        empty = np.flatnonzero(~mask.any(axis=1))
+        if empty.size:
+            raise ValueError(
+                f"Task {empty[0]} has no {name} example; drop the task or give it at least one."
+            )
+        for field, values in (("x", x), ("y", y)):
+            if np.issubdtype(values.dtype, np.floating):
+                bad = ~np.isfinite(values) & mask.reshape(mask.shape + (1,) * (values.ndim - 2))
+                if bad.any():
+                    task, example = np.argwhere(bad)[0][:2]
+                    raise ValueError(
+                        f"{name}.{field} of task {task}, example {example} is not finite; "
+                        f"remove the example or set its mask to False."
+                    )
+    if batch.support.mask.shape[0] != batch.query.mask.shape[0]:
+        raise ValueError(
+            f"There are {batch.support.mask.shape[0]} support sets but "
+            f"{batch.query.mask.shape[0]} query sets; a task needs one of each."
+        )
+    return batch
