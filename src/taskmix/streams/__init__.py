@@ -1,0 +1,14 @@
+"""Streams of task batches: pure functions of (key, iteration)."""
+
+from taskmix.streams.functions import FAMILIES as FAMILIES
+from taskmix.streams.functions import Family as Family
+from taskmix.streams.functions import family as family
+from taskmix.streams.regression import FunctionStream as FunctionStream
+from taskmix.streams.regression import paper_stream as paper_stream
+from taskmix.streams.schedule import Schedule as Schedule
+from taskmix.streams.schedule import consecutive as consecutive
+from taskmix.streams.schedule import gradual as gradual
+from taskmix.streams.schedule import interleaved as interleaved
+from taskmix.streams.schedule import recurring as recurring
+from taskmix.streams.stream import Phase as Phase
+from taskmix.streams.stream import Stream as Stream

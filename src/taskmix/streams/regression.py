@@ -1,0 +1,100 @@
+"""A stream of few-shot regression tasks."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from taskmix.streams.functions import family
+from taskmix.streams.schedule import Schedule, consecutive
+from taskmix.streams.stream import Phase
+from taskmix.tasks import Examples, Hints, TaskBatch
+
+# Folded into the caller's key first, so that no iteration can give a test task.
+_TRAINING, _TESTING = 0, 1
+
+
+@dataclasses.dataclass(frozen=True)
+class FunctionStream:
+    """Tasks that are functions, y = f(x) + noise * N(0, 1) with x ~ U(-x_limit, x_limit).
+
+    >>> stream = FunctionStream(consecutive(("sinusoid", "step"), (40, 30)))
+    >>> stream.batch(jax.random.key(0), 12).support.x.shape
+    (10, 5, 1)
+    """
+
+    schedule: Schedule
+    tasks: int = 10
+    support: int = 5
+    query: int = 10
+    noise: float = 0.0
+    x_limit: float = 5.0
+
+    def __post_init__(self) -> None:
+        for name in ("tasks", "support", "query"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be 1 or more.")
+        if not 0 <= self.noise < float("inf"):
+            raise ValueError(f"noise is {self.noise}; it must be finite and 0 or more.")
+        if not 0 < self.x_limit < float("inf"):
+            raise ValueError(f"x_limit is {self.x_limit}; it must be finite and positive.")
+        for name in self.families:
+            family(name)
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        return self.schedule.families
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        return self.schedule.phases
+
+    def batch(self, key: Key[Array, ""], iteration: Int[Array, ""] | int) -> TaskBatch:
+        key = jax.random.fold_in(jax.random.fold_in(key, _TRAINING), iteration)
+        family_key, task_key = jax.random.split(key)
+        drawn = self.schedule.draw(family_key, iteration, self.tasks)
+        return self._tasks(task_key, Hints(drawn, self.schedule.boundary(iteration)))
+
+    def test_tasks(self, key: Key[Array, ""], family: int, tasks: int) -> TaskBatch:
+        if not 0 <= family < len(self.families):
+            raise ValueError(
+                f"family is {family}; it must be an index into {', '.join(self.families)}."
+            )
+        key = jax.random.fold_in(jax.random.fold_in(key, _TESTING), family)
+        return self._tasks(key, Hints(jnp.full(tasks, family), jnp.asarray(False)))
+
+    def _tasks(self, key: Key[Array, ""], hints: Hints) -> TaskBatch:
+        x_key, function_key, noise_key = jax.random.split(key, 3)
+        tasks = hints.family.shape[0]
+        shape = (tasks, self.support + self.query, 1)
+        x = jax.random.uniform(x_key, shape, minval=-self.x_limit, maxval=self.x_limit)
+        function_keys = jax.random.split(function_key, tasks)
+        y = self._evaluate(hints.family, function_keys, x)
+        if self.noise:
+            y += self.noise * jax.random.normal(noise_key, shape)
+        return TaskBatch(
+            support=Examples.full(x[:, : self.support], y[:, : self.support]),
+            query=Examples.full(x[:, self.support :], y[:, self.support :]),
+            hints=hints,
+        )
+
+    def _evaluate(
+        self,
+        chosen: Int[Array, " tasks"],
+        keys: Key[Array, " tasks"],
+        x: Float[Array, "tasks points 1"],
+    ) -> Float[Array, "tasks points 1"]:
+        # Under a vmap a branch costs as much as all branches do; a function is cheap.
+        every = [
+            jax.vmap(kind.evaluate)(jax.vmap(kind.sample)(keys), x)
+            for kind in map(family, self.families)
+        ]
+        return jax.lax.select_n(jnp.broadcast_to(chosen[:, None, None], x.shape), *every)
+
+
+def paper_stream() -> FunctionStream:
+    """The continual regression of the paper: polynomial, then sinusoid, then sawtooth."""
+    return FunctionStream(consecutive(("polynomial", "sinusoid", "sawtooth"), (4000, 3000, 2500)))

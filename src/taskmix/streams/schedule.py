@@ -1,0 +1,131 @@
+"""Which families are active when."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from taskmix.streams.stream import Phase
+
+Mixing = Literal["task", "batch"]
+"""Whether each task of a batch, or the batch as a whole, draws a family of its own."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """Stretches, each with its families in equal parts, one after the other.
+
+    The first ``transition`` iterations of every stretch but the first move linearly from
+    the mix of the stretch before to the new one. After the last stretch its mix goes on.
+    """
+
+    stretches: tuple[tuple[str, ...], ...]
+    lengths: tuple[int, ...]
+    transition: int = 0
+    mixing: Mixing = "task"
+
+    def __post_init__(self) -> None:
+        if not self.stretches or not all(self.stretches):
+            raise ValueError(
+                f"stretches is {self.stretches}; give at least one, each with a family or more."
+            )
+        for stretch in self.stretches:
+            if len(set(stretch)) < len(stretch):
+                raise ValueError(f"Stretch {stretch} names a family twice; name each one once.")
+        if len(self.lengths) != len(self.stretches):
+            raise ValueError(
+                f"There are {len(self.stretches)} stretches of families but {len(self.lengths)} "
+                f"lengths; give one length for each."
+            )
+        if min(self.lengths) < 1:
+            raise ValueError(
+                f"lengths is {self.lengths}; every stretch must last 1 iteration or more."
+            )
+        if self.transition < 0:
+            raise ValueError(f"transition is {self.transition}; it must be 0 or more.")
+        if self.transition >= min(self.lengths[1:], default=self.transition + 1):
+            raise ValueError(
+                f"transition is {self.transition}; it must be shorter than every stretch it "
+                f"leads into ({', '.join(map(str, self.lengths[1:]))} iterations)."
+            )
+        if self.mixing not in get_args(Mixing):
+            raise ValueError(f"mixing is {self.mixing!r}; it must be 'task' or 'batch'.")
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """Every family, in order of first appearance."""
+        return tuple(dict.fromkeys(name for stretch in self.stretches for name in stretch))
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """One phase per stretch; a transition is a phase in which both mixes are active."""
+        phases = [Phase(0, self.lengths[0], self.stretches[0])]
+        for before, after, length in zip(
+            self.stretches[:-1], self.stretches[1:], self.lengths[1:], strict=True
+        ):
+            start = phases[-1].stop
+            settled = start + self.transition
+            if self.transition:
+                phases.append(Phase(start, settled, tuple(dict.fromkeys(before + after))))
+            phases.append(Phase(settled, start + length, after))
+        return tuple(phases)
+
+    def weights(self, iteration: Int[Array, ""] | int) -> Float[Array, " families"]:
+        """Probability of each family.
+
+        Iteration i of a transition of n (counted from 0) is (i + 1)/(n + 1) of the way.
+        """
+        starts = jnp.asarray(np.cumsum((0, *self.lengths[:-1])))
+        active = np.array([[f in stretch for f in self.families] for stretch in self.stretches])
+        mixes = jnp.asarray(active / active.sum(axis=1, keepdims=True), jnp.float32)
+        now = jnp.searchsorted(starts, iteration, side="right") - 1
+        elapsed = iteration - starts[now]
+        moved = jnp.minimum((elapsed + 1) / (self.transition + 1), 1)
+        return (1 - moved) * mixes[jnp.maximum(now - 1, 0)] + moved * mixes[now]
+
+    def draw(
+        self, key: Key[Array, ""], iteration: Int[Array, ""] | int, tasks: int
+    ) -> Int[Array, " {tasks}"]:
+        """The family of each task of a batch, as an index into ``families``."""
+        draws = tasks if self.mixing == "task" else 1
+        drawn = jax.random.categorical(key, jnp.log(self.weights(iteration)), shape=(draws,))
+        return jnp.broadcast_to(drawn, (tasks,))
+
+    def boundary(self, iteration: Int[Array, ""] | int) -> Bool[Array, ""]:
+        """Whether a phase other than the first starts here."""
+        starts = np.array([phase.start for phase in self.phases[1:]], dtype=np.int32)
+        return jnp.any(iteration == starts)
+
+
+def consecutive(families: Sequence[str], lengths: Sequence[int]) -> Schedule:
+    """One family after the other, with no overlap.
+
+    >>> consecutive(("sinusoid", "step"), (40, 30)).phases[1]
+    Phase(start=40, stop=70, families=('step',))
+    """
+    return Schedule(tuple((name,) for name in families), tuple(lengths))
+
+
+def recurring(families: Sequence[str], lengths: Sequence[int], rounds: int = 2) -> Schedule:
+    """The consecutive phases, all of them, ``rounds`` times over."""
+    if rounds < 1:
+        raise ValueError(f"rounds is {rounds}; it must be 1 or more.")
+    once = consecutive(families, lengths)
+    return Schedule(once.stretches * rounds, once.lengths * rounds)
+
+
+def interleaved(families: Sequence[str], length: int, mixing: Mixing = "task") -> Schedule:
+    """All families from the start: each task, or each batch as a whole, of a random one."""
+    return Schedule((tuple(families),), (length,), mixing=mixing)
+
+
+def gradual(families: Sequence[str], lengths: Sequence[int], transition: int) -> Schedule:
+    """One family after the other, each fading in over ``transition`` iterations."""
+    once = consecutive(families, lengths)
+    return dataclasses.replace(once, transition=transition)

@@ -1,0 +1,43 @@
+"""What a stream is."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Protocol, runtime_checkable
+
+from jaxtyping import Array, Int, Key
+
+from taskmix.tasks import TaskBatch
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """Iterations ``start`` to ``stop`` (exclusive), in which ``families`` are active."""
+
+    start: int
+    stop: int
+    families: tuple[str, ...]
+
+
+@runtime_checkable
+class Stream(Protocol):
+    """Task batches whose kind changes without notice.
+
+    ``batch`` depends on its arguments only, so a run that resumes at an iteration sees
+    what the uninterrupted run saw. The phases are for figures and measures, never for a
+    learner.
+    """
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """Every family that occurs, in order of first appearance."""
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The stretches with a fixed mix of families, in order, without gaps."""
+
+    def batch(self, key: Key[Array, ""], iteration: Int[Array, ""] | int) -> TaskBatch:
+        """The batch of one iteration, with hints; can be traced."""
+
+    def test_tasks(self, key: Key[Array, ""], family: int, tasks: int) -> TaskBatch:
+        """Tasks of one family to be judged on, apart from those that ``batch`` gives."""
