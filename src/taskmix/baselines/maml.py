@@ -1,0 +1,97 @@
+"""Model-agnostic meta-learning: one initialisation for every task.
+
+C. Finn, P. Abbeel, S. Levine: Model-agnostic meta-learning for fast adaptation of deep
+networks. ICML 2017.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Key, PyTree
+
+from taskmix.adapt import Adaptation
+from taskmix.learner import Info, Prediction, Told
+from taskmix.likelihood import Gaussian, Likelihood, masked_mean
+from taskmix.models import MLP, Model
+from taskmix.tasks import Examples, Hints, TaskBatch
+
+
+class MAMLState(eqx.Module):
+    params: PyTree
+    optimiser: PyTree
+
+
+@dataclasses.dataclass(frozen=True)
+class MAML:
+    """Minimise the query loss after adaptation, averaged over the tasks of a batch."""
+
+    model: Model = MLP()
+    likelihood: Likelihood = Gaussian()
+    adaptation: Adaptation = Adaptation()
+    meta_rate: float = 1e-3
+
+    told = Told.NOTHING
+
+    def __post_init__(self) -> None:
+        if not self.meta_rate > 0:
+            raise ValueError(f"meta_rate is {self.meta_rate}; it must be positive.")
+
+    def init(self, key: Key[Array, ""], example: TaskBatch) -> MAMLState:
+        params = self.model.init(key)
+        return MAMLState(params, optax.adam(self.meta_rate).init(params))
+
+    def step(
+        self, state: MAMLState, batch: TaskBatch, key: Key[Array, ""]
+    ) -> tuple[MAMLState, Info]:
+        batch = batch.without_padding_values()
+
+        def objective(params: PyTree) -> tuple[Array, Array]:
+            losses, errors = jax.vmap(self._judge, (None, 0, 0))(params, batch.support, batch.query)
+            return jnp.mean(losses), errors
+
+        (loss, errors), gradient = jax.value_and_grad(objective, has_aux=True)(state.params)
+        updates, optimiser = optax.adam(self.meta_rate).update(gradient, state.optimiser)
+        tasks = errors.shape[0]
+        info = Info(
+            loss=loss,
+            error=errors,
+            responsibilities=jnp.ones((tasks, 1)),
+            clusters=jnp.asarray(1),
+            spawned=jnp.asarray(False),
+            suspicion=jnp.asarray(0.0),
+        )
+        return MAMLState(optax.apply_updates(state.params, updates), optimiser), info
+
+    def predict(
+        self, state: MAMLState, support: Examples, query_x: Array, hints: Hints | None = None
+    ) -> Prediction:
+        params = self._adapt(state.params, support.without_padding_values())
+        mean = self.likelihood.predictive(self.model.apply(params, query_x))
+        return Prediction(
+            mean=mean,
+            variance=jnp.zeros_like(mean),
+            components=mean[None],
+            responsibilities=jnp.ones(1),
+            novelty=jnp.asarray(0.0),
+        )
+
+    def has_room(self, state: MAMLState, iterations: int) -> Bool[Array, ""]:
+        return jnp.asarray(True)
+
+    def grow(self, state: MAMLState) -> MAMLState:
+        return state
+
+    def _adapt(self, params: PyTree, support: Examples) -> PyTree:
+        return self.adaptation(self.model, self.likelihood, params, support)
+
+    def _judge(self, params: PyTree, support: Examples, query: Examples) -> tuple[Array, Array]:
+        adapted = self._adapt(params, support)
+        outputs = self.model.apply(adapted, query.x)
+        loss = masked_mean(self.likelihood.loss(outputs, query.y), query.mask)
+        predicted = self.likelihood.predictive(outputs)
+        return loss, masked_mean(self.likelihood.error(predicted, query.y), query.mask)

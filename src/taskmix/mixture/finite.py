@@ -1,0 +1,142 @@
+"""Mixtures with a fixed number of components: Algorithm 1 with Subroutine 2 of the paper.
+
+G. Jerfel, E. Grant, T. Griffiths, K. Heller: Reconciling meta-learning and continual
+learning with online mixtures of tasks. NeurIPS 2019.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Key, PyTree
+
+from taskmix.adapt import Adaptation
+from taskmix.learner import Info, Prediction, Told
+from taskmix.likelihood import Gaussian, Likelihood, masked_mean
+from taskmix.mixture.clusters import Clusters
+from taskmix.mixture.responsibilities import Judgement, judge, mix, responsibilities, spread
+from taskmix.mixture.update import weighted
+from taskmix.models import MLP, Model
+from taskmix.tasks import Examples, Hints, TaskBatch
+
+
+@dataclasses.dataclass(frozen=True)
+class FiniteMixture:
+    """Minimise (1/J) sum_j sum_l gamma_jl * loss_jl for all components together.
+
+    The gradient flows through the responsibilities, which come from the support set.
+    An infinite temperature makes them uniform: the components are then independent
+    learners whose predictions are averaged.
+    """
+
+    model: Model = MLP()
+    likelihood: Likelihood = Gaussian()
+    adaptation: Adaptation = Adaptation()
+    meta_rate: float = 1e-3
+    components: int = 3
+    temperature: float = 1.0
+
+    told = Told.NOTHING
+
+    def __post_init__(self) -> None:
+        if not self.meta_rate > 0:
+            raise ValueError(f"meta_rate is {self.meta_rate}; it must be positive.")
+        if self.components < 1:
+            raise ValueError(f"components is {self.components}; a mixture needs at least 1.")
+        if not self.temperature > 0 or math.isnan(self.temperature):
+            raise ValueError(
+                f"temperature is {self.temperature}; it must be positive ('inf' is uniform)."
+            )
+
+    def init(self, key: Key[Array, ""], example: TaskBatch) -> Clusters:
+        # A single component is drawn as MAML draws its own.
+        keys = key[None] if self.components == 1 else jax.random.split(key, self.components)
+        alive = jnp.ones(self.components, dtype=bool)
+        return Clusters.stack(jax.vmap(self.model.init)(keys), self._optimiser(), alive)
+
+    def step(self, state: Clusters, batch: TaskBatch, key: Key[Array, ""]) -> tuple[Clusters, Info]:
+        batch = batch.without_padding_values()
+
+        def objective(params: PyTree) -> tuple[Array, tuple[Judgement, Array]]:
+            judged = self._judge(params, batch)
+            shares = self._responsibilities(judged, state.alive)
+            losses = jnp.sum(weighted(shares, judged.query_loss), axis=1)
+            return jnp.mean(losses), (judged, shares)
+
+        (loss, (judged, shares)), gradient = jax.value_and_grad(objective, has_aux=True)(
+            state.params
+        )
+        updates, optimiser = jax.vmap(self._optimiser().update)(gradient, state.optimiser)
+        params = optax.apply_updates(state.params, updates)
+        errors = self.likelihood.error(mix(shares, judged.predicted), batch.query.y)
+        info = Info(
+            loss=loss,
+            error=masked_mean(errors, batch.query.mask),
+            responsibilities=shares,
+            clusters=state.count(),
+            spawned=jnp.asarray(False),
+            suspicion=jnp.asarray(0.0),
+        )
+        return Clusters(params, optimiser, state.alive), info
+
+    def predict(
+        self, state: Clusters, support: Examples, query_x: Array, hints: Hints | None = None
+    ) -> Prediction:
+        return predict_from_support(
+            self.model,
+            self.likelihood,
+            self.adaptation,
+            state,
+            support,
+            query_x,
+            self.temperature,
+        )
+
+    def has_room(self, state: Clusters, iterations: int) -> Bool[Array, ""]:
+        return jnp.asarray(True)
+
+    def grow(self, state: Clusters) -> Clusters:
+        return state
+
+    def _optimiser(self) -> optax.GradientTransformation:
+        return optax.adam(self.meta_rate)
+
+    def _judge(self, params: PyTree, batch: TaskBatch) -> Judgement:
+        return judge(self.model, self.likelihood, self.adaptation, params, batch)
+
+    def _responsibilities(
+        self, judged: Judgement, alive: Bool[Array, " clusters"]
+    ) -> Float[Array, "tasks clusters"]:
+        return responsibilities(judged.support_log_likelihood, alive, self.temperature)
+
+
+def predict_from_support(
+    model: Model,
+    likelihood: Likelihood,
+    adaptation: Adaptation,
+    clusters: Clusters,
+    support: Examples,
+    query_x: Array,
+    temperature: float,
+) -> Prediction:
+    """The paper's prediction: responsibilities from the support likelihood, no count term."""
+    support = jax.tree.map(lambda leaf: leaf[None], support.without_padding_values())
+    nothing = Examples(
+        query_x[None],
+        jnp.zeros((1, query_x.shape[0], *support.y.shape[2:]), support.y.dtype),
+        jnp.zeros((1, query_x.shape[0]), dtype=bool),
+    )
+    judged = judge(model, likelihood, adaptation, clusters.params, TaskBatch(support, nothing))
+    weights = responsibilities(judged.support_log_likelihood, clusters.alive, temperature)[0]
+    predicted = judged.predicted[0]
+    return Prediction(
+        mean=mix(weights, predicted),
+        variance=spread(weights, predicted, jnp.zeros_like(weights)),
+        components=predicted,
+        responsibilities=weights,
+        novelty=jnp.asarray(0.0),
+    )

@@ -1,0 +1,284 @@
+"""The online mixture: recognises regimes, opens clusters for new ones, protects the rest.
+
+It keeps the paper's idea, a Dirichlet process over initialisations, and replaces what
+did not work in it: the likelihood is calibrated per cluster, evidence is pooled over a
+batch and the batches before it, and only the cluster that a batch belongs to is updated.
+docs/model.md states the model and compares it with the paper's rule.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
+
+from taskmix.adapt import Adaptation
+from taskmix.learner import Info, Prediction, Told
+from taskmix.likelihood import Gaussian, Likelihood, masked_mean
+from taskmix.mixture.calibration import (
+    RunningNormal,
+    log_loss,
+    observe,
+    support_signature,
+)
+from taskmix.mixture.clusters import Clusters, grown, with_rows
+from taskmix.mixture.regimes import RegimeFilter, Regimes, grown_regimes, summarise
+from taskmix.mixture.responsibilities import Judgement, judge, mix, responsibilities, spread
+from taskmix.mixture.spawning import cooled
+from taskmix.mixture.update import query_losses, update_one
+from taskmix.models import MLP, Model
+from taskmix.tasks import Examples, Hints, TaskBatch
+
+
+class OnlineState(eqx.Module):
+    clusters: Clusters
+    regimes: Regimes
+    query: RunningNormal
+    """Log query losses of each cluster's own tasks."""
+    support: RunningNormal
+    """Their log support losses, fitted and held out."""
+    tasks: Float[Array, " clusters"]
+    """How many tasks each cluster has learned from."""
+    global_prior: PyTree
+    """Where a cluster starts that has nothing to inherit."""
+    cooling: Int[Array, ""]
+    """Batches until the next spawn is allowed."""
+    boundary_open: Bool[Array, ""]
+    """Whether a boundary was announced since the last spawn (only if told)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class OnlineMixture:
+    """A mixture of initialisations that grows with the kinds of tasks it meets."""
+
+    model: Model = MLP()
+    likelihood: Likelihood = Gaussian()
+    adaptation: Adaptation = Adaptation()
+    meta_rate: float = 1e-3
+    hazard: float = 1e-3
+    """Probability, per batch, that the regime changes."""
+    concentration: float = 1.0
+    """Weight of a new regime beside the number of times that old ones were entered."""
+    breadth: float = 1.0
+    """How far a new regime's mean log loss may lie from a known one's, in task spreads."""
+    memory: int = 20
+    """Batches over which evidence for a new regime is pooled."""
+    certainty: float = 0.999
+    """Probability of a new regime that opens a cluster."""
+    cool_down: int = 1000
+    """Batches after a birth before the next: a young cluster's losses still fall."""
+    calibration_rate: float = 0.02
+    """Floor of the rate at which a cluster's calibration follows its losses."""
+    folds: int = 5
+    """Parts a support set is cut into for held-out losses."""
+    capacity: int = 4
+    """Clusters to make room for at the start; doubles when needed."""
+    boundaries: bool = False
+    """Be told when a phase begins, and open clusters only then."""
+
+    def __post_init__(self) -> None:
+        self._filter()
+        for name in ("meta_rate", "calibration_rate"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be positive.")
+        for name, least in (("cool_down", 1), ("folds", 2), ("capacity", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least {least}.")
+        if not 0.5 < self.certainty < 1:
+            raise ValueError(f"certainty is {self.certainty}; it must lie between 0.5 and 1.")
+
+    @property
+    def told(self) -> Told:
+        return Told.BOUNDARIES if self.boundaries else Told.NOTHING
+
+    def init(self, key: Key[Array, ""], example: TaskBatch) -> OnlineState:
+        params = self.model.init(key)
+        rows = jax.tree.map(
+            lambda leaf: jnp.broadcast_to(leaf, (self.capacity, *leaf.shape)), params
+        )
+        first = jnp.arange(self.capacity) == 0
+        return OnlineState(
+            clusters=Clusters.stack(rows, self._optimiser(), first),
+            regimes=self._filter().init(self.capacity),
+            query=RunningNormal.empty(self.capacity, 1),
+            support=RunningNormal.empty(self.capacity, 2),
+            tasks=jnp.zeros(self.capacity),
+            global_prior=params,
+            cooling=jnp.asarray(self.cool_down),
+            boundary_open=jnp.asarray(False),
+        )
+
+    def step(
+        self, state: OnlineState, batch: TaskBatch, key: Key[Array, ""]
+    ) -> tuple[OnlineState, Info]:
+        batch = batch.without_padding_values()
+        clusters = state.clusters
+        judged = judge(self.model, self.likelihood, self.adaptation, clusters.params, batch)
+        log_losses = log_loss(judged.query_loss)
+        count = batch.query.count()[:, None].astype(log_losses.dtype)
+        scale = self.likelihood.own_scale(jnp.exp(log_losses), count)
+        regimes, verdict = self._filter().judge(
+            state.regimes, summarise(log_losses, scale), state.query, clusters.alive
+        )
+
+        # While no cluster may be opened, novelty has no consequences: a young cluster's
+        # losses fall fast, and that alone looks new.
+        suspicion = jnp.where(self._may_spawn(state, batch), verdict.new, 0.0)
+        opened = suspicion > self.certainty
+        newborn = clusters.count()
+        index = jnp.where(opened, newborn, jnp.argmax(verdict.belief))
+        clusters, parent = self._born(state, judged, batch, newborn, opened)
+        regimes = self._filter().born(regimes, newborn, opened)
+        query, support = self._inherited(state, newborn, parent, opened)
+
+        # What the batch may teach its cluster: nothing while it is likely of a new kind,
+        # and nothing to older clusters while a newborn finds its level.
+        share = jnp.where(opened, 1.0, verdict.belief[index] * (1 - suspicion))
+        newest = index == clusters.count() - 1
+        learns = (share > 0.5) & (newest | (state.cooling == 0))
+        losses = query_losses(self.model, self.likelihood, self.adaptation, batch)
+        signatures = self._signatures(clusters.take(index)[0], batch.support)
+        clusters, own = update_one(clusters, losses, index, self._optimiser(), share, learns)
+        query = observe(query, index, log_loss(own)[:, None], self.calibration_rate, learns)
+        support = observe(support, index, signatures, self.calibration_rate / 4, learns)
+
+        predicted = mix(jnp.broadcast_to(verdict.expected, log_losses.shape), judged.predicted)
+        errors = self.likelihood.error(predicted, batch.query.y)
+        shares = jnp.where(opened, regimes.belief, verdict.belief)
+        new_state = OnlineState(
+            clusters=clusters,
+            regimes=regimes,
+            query=query,
+            support=support,
+            tasks=state.tasks.at[index].add(jnp.where(learns, log_losses.shape[0], 0.0)),
+            global_prior=state.global_prior,
+            cooling=cooled(state.cooling, opened, self.cool_down),
+            boundary_open=self._boundary_open(state, batch) & ~opened,
+        )
+        info = Info(
+            loss=jnp.mean(own),
+            error=masked_mean(errors, batch.query.mask),
+            responsibilities=jnp.broadcast_to(shares, log_losses.shape),
+            clusters=clusters.count(),
+            spawned=opened,
+            suspicion=suspicion,
+        )
+        return new_state, info
+
+    def predict(
+        self, state: OnlineState, support: Examples, query_x: Array, hints: Hints | None = None
+    ) -> Prediction:
+        support = support.without_padding_values()
+        clusters = state.clusters
+
+        def one(params: PyTree) -> tuple[Array, Array]:
+            adapted = self.adaptation(self.model, self.likelihood, params, support)
+            outputs = self.model.apply(adapted, query_x)
+            return self.likelihood.predictive(outputs), self._signature(params, support)
+
+        predicted, signatures = jax.vmap(one)(clusters.params)
+        scale = self.likelihood.own_scale(jnp.exp(jnp.mean(signatures, axis=-1)), support.count())
+        evidence = state.support.log_density(signatures) + scale
+        weights = responsibilities(evidence + jnp.log(state.tasks + 1), clusters.alive)
+        distance = jnp.where(clusters.alive, state.support.distance(signatures), jnp.inf)
+        noise = jnp.exp(state.query.mean[:, 0] + state.query.covariance[:, 0, 0] / 2)
+        return Prediction(
+            mean=mix(weights, predicted),
+            variance=spread(weights, predicted, self.likelihood.noise(noise)),
+            components=predicted,
+            responsibilities=weights,
+            novelty=1 - jnp.exp(-0.5 * jnp.min(distance)),
+        )
+
+    def has_room(self, state: OnlineState, iterations: int) -> Bool[Array, ""]:
+        births = 1 if self.boundaries else -(-iterations // self.cool_down)
+        return state.clusters.count() + births <= state.clusters.capacity
+
+    def grow(self, state: OnlineState) -> OnlineState:
+        capacity = state.clusters.capacity
+        query, support = with_rows((state.query, state.support), capacity)
+        return OnlineState(
+            clusters=grown(state.clusters),
+            regimes=grown_regimes(state.regimes),
+            query=query,
+            support=support,
+            tasks=jnp.concatenate([state.tasks, jnp.zeros(capacity)]),
+            global_prior=state.global_prior,
+            cooling=state.cooling,
+            boundary_open=state.boundary_open,
+        )
+
+    def _filter(self) -> RegimeFilter:
+        return RegimeFilter(self.hazard, self.concentration, self.breadth, self.memory)
+
+    def _optimiser(self) -> optax.GradientTransformation:
+        return optax.adam(self.meta_rate)
+
+    def _signature(self, params: PyTree, support: Examples) -> Float[Array, " 2"]:
+        return support_signature(
+            self.model, self.likelihood, self.adaptation, params, support, self.folds
+        )
+
+    def _signatures(self, params: PyTree, support: Examples) -> Float[Array, "some 2"]:
+        """Signatures of every fifth task: they cost as many adaptations as there are folds."""
+        some = jax.tree.map(lambda leaf: leaf[::5], support)
+        return jax.vmap(self._signature, (None, 0))(params, some)
+
+    def _may_spawn(self, state: OnlineState, batch: TaskBatch) -> Bool[Array, ""]:
+        room = state.clusters.count() < state.clusters.capacity
+        if self.boundaries:
+            return room & self._boundary_open(state, batch)
+        return room & (state.cooling == 0)
+
+    def _boundary_open(self, state: OnlineState, batch: TaskBatch) -> Bool[Array, ""]:
+        if batch.hints is None:
+            return state.boundary_open
+        return state.boundary_open | batch.hints.boundary
+
+    def _born(
+        self,
+        state: OnlineState,
+        judged: Judgement,
+        batch: TaskBatch,
+        newborn: Int[Array, ""],
+        where: Bool[Array, ""],
+    ) -> tuple[Clusters, Int[Array, ""]]:
+        """Open a cluster where asked, and say which one it is most like.
+
+        The base measure has an atom at every cluster and one at the global prior; the
+        newborn starts from the one that does best on its first batch.
+        """
+        clusters = state.clusters
+        mean_losses = jnp.mean(log_loss(judged.query_loss), axis=0)
+        parent = jnp.argmin(jnp.where(clusters.alive, mean_losses, jnp.inf))
+        losses = query_losses(self.model, self.likelihood, self.adaptation, batch)
+        blank = jax.lax.cond(
+            where, lambda: jnp.mean(log_loss(losses(state.global_prior))), lambda: jnp.inf
+        )
+        inherit = mean_losses[parent] < blank
+        params = jax.tree.map(
+            lambda mine, fresh: jnp.where(inherit, mine[parent], fresh),
+            clusters.params,
+            state.global_prior,
+        )
+        return clusters.put(newborn, params, self._optimiser().init(params), where), parent
+
+    def _inherited(
+        self,
+        state: OnlineState,
+        newborn: Int[Array, ""],
+        parent: Int[Array, ""],
+        where: Bool[Array, ""],
+    ) -> tuple[RunningNormal, RunningNormal]:
+        """A newborn takes over the spread of its parent's losses and forgets their level."""
+
+        def young(rows: RunningNormal) -> RunningNormal:
+            old = rows.row(parent)
+            blank = RunningNormal(old.mean, old.covariance, jnp.zeros_like(old.batches))
+            return rows.put(newborn, blank, where)
+
+        return young(state.query), young(state.support)

@@ -1,0 +1,198 @@
+"""Which regime a batch comes from, and whether it is one not seen before.
+
+The model, in full in docs/model.md. A batch belongs to one regime z_t. Regimes persist:
+with probability ``1 - hazard`` a batch stays in the regime of the batch before, else a
+regime is drawn anew, an old one in proportion to how often it was entered, a new one in
+proportion to ``concentration``. Under regime l the log query losses of the tasks,
+adapted from cluster l, are normal with the mean m_l and variance v_l that the cluster
+has learned. Under a new regime their mean is unknown, N(m_l, breadth^2 v_l), for some
+existing cluster l: new is what looks consistently unlike everything known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from taskmix.mixture.calibration import SMALLEST_VARIANCE, RunningNormal
+
+
+class BatchSummary(eqx.Module):
+    """What the regimes need to know of a batch, for each cluster."""
+
+    tasks: Float[Array, "*batches"]
+    mean: Float[Array, "*batches clusters"]
+    """Mean log query loss."""
+    square: Float[Array, "*batches clusters"]
+    """Mean of its square."""
+    scale: Float[Array, "*batches clusters"]
+    """Log-likelihood of the residuals given the losses, summed over the tasks."""
+
+
+class Regimes(eqx.Module):
+    """The filter's state."""
+
+    belief: Float[Array, " clusters"]
+    """Probability of each cluster being the regime of the last batch."""
+    entered: Float[Array, " clusters"]
+    """How often each regime was entered."""
+    recent: BatchSummary
+    """The last batches, newest first; a batch with 0 tasks is an empty place."""
+
+
+class Verdict(eqx.Module):
+    """What the filter makes of a batch."""
+
+    expected: Float[Array, " clusters"]
+    """Probability of each regime before the batch was seen."""
+    belief: Float[Array, " clusters"]
+    """The same after it was seen, given that the regime is not new."""
+    new: Float[Array, ""]
+    """Probability that a new regime has begun."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RegimeFilter:
+    """A sticky Chinese restaurant for batches."""
+
+    hazard: float = 1e-3
+    concentration: float = 1.0
+    breadth: float = 1.0
+    memory: int = 20
+
+    def __post_init__(self) -> None:
+        if not 0 < self.hazard < 1:
+            raise ValueError(f"hazard is {self.hazard}; it must lie between 0 and 1.")
+        for name in ("concentration", "breadth"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be positive.")
+        if self.memory < 1:
+            raise ValueError(f"memory is {self.memory}; it must be at least 1 batch.")
+
+    def init(self, clusters: int) -> Regimes:
+        first = jnp.zeros(clusters).at[0].set(1.0)
+        empty = jnp.zeros((self.memory, clusters))
+        return Regimes(first, first, BatchSummary(jnp.zeros(self.memory), empty, empty, empty))
+
+    def judge(
+        self,
+        regimes: Regimes,
+        batch: BatchSummary,
+        losses: RunningNormal,
+        alive: Bool[Array, " clusters"],
+    ) -> tuple[Regimes, Verdict]:
+        """Take in a batch; ``losses`` is what the clusters' log query losses look like."""
+        recent = jax.tree.map(
+            lambda old, new: jnp.concatenate([new[None], old[:-1]]), regimes.recent, batch
+        )
+        places = regimes.entered / (jnp.sum(regimes.entered) + self.concentration)
+        expected = (1 - self.hazard) * regimes.belief + self.hazard * places
+        expected = expected / jnp.sum(expected)
+        evidence = log_evidence(batch, losses)
+        belief = jax.nn.softmax(jnp.where(alive, jnp.log(expected) + evidence, -jnp.inf))
+        regime = jnp.argmax(belief)
+        changed = regime != jnp.argmax(regimes.belief)
+        entered = regimes.entered.at[regime].add(jnp.where(changed, 1.0, 0.0))
+        new = self.probability_of_new(recent, losses, alive, regimes.entered)
+        return Regimes(belief, entered, recent), Verdict(expected, belief, new)
+
+    def probability_of_new(
+        self,
+        recent: BatchSummary,
+        losses: RunningNormal,
+        alive: Bool[Array, " clusters"],
+        entered: Float[Array, " clusters"],
+    ) -> Float[Array, ""]:
+        """Posterior probability that a new regime began within the recent batches.
+
+        For each k the last k batches are compared as a whole: all from the existing
+        regime that explains them best, or all from one new regime.
+        """
+        last = _summed_from_newest(recent)
+        known = log_evidence(last, losses)
+        fresh = known + self.log_bayes_factor(last, losses)
+        best_known = jnp.max(jnp.where(alive, known, -jnp.inf), axis=-1)
+        best_fresh = jnp.max(jnp.where(alive, fresh, -jnp.inf), axis=-1)
+        begun = jnp.where(recent.tasks > 0, best_fresh - best_known, -jnp.inf)
+        prior = self.hazard * self.concentration / (jnp.sum(entered) + self.concentration)
+        return jax.nn.sigmoid(jnp.log(prior) + jax.nn.logsumexp(begun))
+
+    def log_bayes_factor(
+        self, batch: BatchSummary, losses: RunningNormal
+    ) -> Float[Array, "*batches clusters"]:
+        """Unknown mean against the cluster's own, for the mean log loss of n tasks.
+
+        With r = n breadth^2 and d = (mean - m) / sqrt(v / n) it is
+        -1/2 log(1 + r) + 1/2 d^2 r / (1 + r).
+        """
+        mean, variance = _marginal(losses)
+        tasks = batch.tasks[..., None]
+        freedom = tasks * self.breadth**2
+        deviation = tasks * jnp.square(batch.mean - mean) / variance
+        return -0.5 * jnp.log1p(freedom) + 0.5 * deviation * freedom / (1 + freedom)
+
+    def born(self, regimes: Regimes, index: Int[Array, ""], where: Bool[Array, ""]) -> Regimes:
+        """The state after a cluster was opened for the current regime."""
+        one = jnp.zeros_like(regimes.belief).at[index].set(1.0)
+        # The batches before its birth say nothing about a cluster: start remembering anew.
+        tasks = jnp.where(where, 0.0, regimes.recent.tasks)
+        recent = eqx.tree_at(lambda r: r.tasks, regimes.recent, tasks)
+        return Regimes(
+            belief=jnp.where(where, one, regimes.belief),
+            entered=jnp.where(where, regimes.entered + one, regimes.entered),
+            recent=recent,
+        )
+
+
+def summarise(
+    log_losses: Float[Array, "tasks clusters"], scale: Float[Array, "tasks clusters"]
+) -> BatchSummary:
+    return BatchSummary(
+        tasks=jnp.asarray(float(log_losses.shape[0])),
+        mean=jnp.mean(log_losses, axis=0),
+        square=jnp.mean(jnp.square(log_losses), axis=0),
+        scale=jnp.sum(scale, axis=0),
+    )
+
+
+def log_evidence(batch: BatchSummary, losses: RunningNormal) -> Float[Array, "*batches clusters"]:
+    """log p(batch | regime) for each existing cluster."""
+    mean, variance = _marginal(losses)
+    squared = batch.square - 2 * mean * batch.mean + jnp.square(mean)
+    typical = -0.5 * batch.tasks[..., None] * (squared / variance + jnp.log(variance))
+    return typical + batch.scale
+
+
+def grown_regimes(regimes: Regimes) -> Regimes:
+    """Twice as many clusters, none of the new ones believed in."""
+
+    def wider(leaf: Array) -> Array:
+        return jnp.concatenate([leaf, jnp.zeros_like(leaf)], axis=-1)
+
+    recent = regimes.recent
+    return Regimes(
+        wider(regimes.belief),
+        wider(regimes.entered),
+        BatchSummary(recent.tasks, wider(recent.mean), wider(recent.square), wider(recent.scale)),
+    )
+
+
+def _marginal(losses: RunningNormal) -> tuple[Array, Array]:
+    return losses.mean[:, 0], losses.covariance[:, 0, 0] + SMALLEST_VARIANCE
+
+
+def _summed_from_newest(recent: BatchSummary) -> BatchSummary:
+    """Entry k describes the k + 1 newest batches as if they were one."""
+    tasks = jnp.cumsum(recent.tasks)
+    each = recent.tasks[:, None]
+    total = jnp.maximum(tasks, 1)[:, None]
+    return BatchSummary(
+        tasks=tasks,
+        mean=jnp.cumsum(each * recent.mean, axis=0) / total,
+        square=jnp.cumsum(each * recent.square, axis=0) / total,
+        scale=jnp.cumsum(jnp.where(each > 0, recent.scale, 0), axis=0),
+    )

@@ -1,0 +1,81 @@
+"""The E-step: adapt every cluster to every task and ask which one explains it."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PyTree
+
+from taskmix.adapt import Adaptation
+from taskmix.likelihood import Likelihood, masked_mean
+from taskmix.models import Model
+from taskmix.tasks import Examples, TaskBatch
+
+
+class Judgement(eqx.Module):
+    """How the clusters did on the tasks of a batch, after adaptation to their support sets."""
+
+    support_log_likelihood: Float[Array, "tasks clusters"]
+    query_loss: Float[Array, "tasks clusters"]
+    predicted: Float[Array, "tasks clusters query outputs"]
+
+
+def judge(
+    model: Model,
+    likelihood: Likelihood,
+    adaptation: Adaptation,
+    params: PyTree,
+    batch: TaskBatch,
+) -> Judgement:
+    """Adapt each cluster (leading axis of ``params``) to each task and score it."""
+
+    def one(cluster: PyTree, support: Examples, query: Examples) -> Judgement:
+        adapted = adaptation(model, likelihood, cluster, support)
+        fit = likelihood.log_likelihood(model.apply(adapted, support.x), support.y)
+        outputs = model.apply(adapted, query.x)
+        return Judgement(
+            support_log_likelihood=jnp.sum(jnp.where(support.mask, fit, 0)),
+            query_loss=masked_mean(likelihood.loss(outputs, query.y), query.mask),
+            predicted=likelihood.predictive(outputs),
+        )
+
+    over_tasks = jax.vmap(one, (None, 0, 0))
+    over_clusters = jax.vmap(over_tasks, (0, None, None), out_axes=1)
+    return over_clusters(params, batch.support, batch.query)
+
+
+def responsibilities(
+    log_joint: Float[Array, "*tasks clusters"],
+    alive: Bool[Array, " clusters"],
+    temperature: float = 1.0,
+) -> Float[Array, "*tasks clusters"]:
+    """softmax(v / temperature) over the clusters that are alive.
+
+    A cluster whose adaptation diverged (v not finite) takes nothing; where all of them
+    diverged, the task is shared equally.
+    """
+    usable = alive & jnp.isfinite(log_joint)
+    usable = jnp.where(jnp.any(usable, axis=-1, keepdims=True), usable, alive)
+    # Replace before the softmax as well as after it: its gradient must not see the dead.
+    scores = jnp.where(usable & jnp.isfinite(log_joint), log_joint, 0) / temperature
+    return jax.nn.softmax(jnp.where(usable, scores, -jnp.inf), axis=-1)
+
+
+def mix(
+    weights: Float[Array, "*tasks clusters"],
+    predicted: Float[Array, "*tasks clusters query outputs"],
+) -> Float[Array, "*tasks query outputs"]:
+    """The mixture mean. What carries no weight is left out even if it is not finite."""
+    weights = weights[..., None, None]
+    return jnp.sum(jnp.where(weights > 0, weights * predicted, 0), axis=-3)
+
+
+def spread(
+    weights: Float[Array, " clusters"],
+    predicted: Float[Array, "clusters query outputs"],
+    noise: Float[Array, " clusters"],
+) -> Float[Array, "query outputs"]:
+    """Variance of the mixture: noise within the clusters plus disagreement between them."""
+    deviation = jnp.square(predicted - mix(weights, predicted)[None])
+    return mix(weights, noise[:, None, None] + deviation)

@@ -1,0 +1,87 @@
+"""The M-step: move clusters along the meta-gradient of the tasks they answer for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from taskmix.adapt import Adaptation, task_loss
+from taskmix.likelihood import Likelihood
+from taskmix.mixture.clusters import Clusters
+from taskmix.models import Model
+from taskmix.tasks import Examples, TaskBatch
+
+TaskLosses = Callable[[PyTree], Float[Array, " tasks"]]
+
+
+def query_losses(
+    model: Model, likelihood: Likelihood, adaptation: Adaptation, batch: TaskBatch
+) -> TaskLosses:
+    """The query loss of every task as a function of one cluster's parameters."""
+
+    def losses(params: PyTree) -> Float[Array, " tasks"]:
+        def one(support: Examples, query: Examples) -> Float[Array, ""]:
+            adapted = adaptation(model, likelihood, params, support)
+            return task_loss(model, likelihood, adapted, query)
+
+        return jax.vmap(one)(batch.support, batch.query)
+
+    return losses
+
+
+def update_each(
+    clusters: Clusters,
+    losses: TaskLosses,
+    weights: Float[Array, "tasks clusters"],
+    optimiser: optax.GradientTransformation,
+    chosen: Bool[Array, " clusters"],
+) -> Clusters:
+    """One optimiser per cluster, responsibilities held fixed.
+
+    Cluster l minimises (1/J) sum_j gamma_jl * loss_j(theta_l). A cluster that is not
+    chosen keeps its parameters and its optimiser state, bit for bit.
+    """
+    weights = jax.lax.stop_gradient(weights)
+
+    def one(params: PyTree, state: PyTree, weight: Float[Array, " tasks"]) -> tuple:
+        gradient = jax.grad(lambda p: jnp.mean(weighted(weight, losses(p))))(params)
+        updates, state = optimiser.update(gradient, state, params)
+        return optax.apply_updates(params, updates), state
+
+    params, states = jax.vmap(one, (0, 0, 1))(clusters.params, clusters.optimiser, weights)
+    return clusters.replaced(Clusters(params, states, clusters.alive), chosen & clusters.alive)
+
+
+def update_one(
+    clusters: Clusters,
+    losses: TaskLosses,
+    index: Int[Array, ""],
+    optimiser: optax.GradientTransformation,
+    size: Float[Array, ""],
+    where: Bool[Array, ""],
+) -> tuple[Clusters, Float[Array, " tasks"]]:
+    """Move one cluster by ``size`` times its optimiser's step; its cost ignores the others.
+
+    Returns the clusters and the losses of the tasks before the step.
+    """
+    params, state = clusters.take(index)
+
+    def objective(params: PyTree) -> tuple[Float[Array, ""], Float[Array, " tasks"]]:
+        each = losses(params)
+        return jnp.mean(each), each
+
+    gradient, each = jax.grad(objective, has_aux=True)(params)
+    updates, state = optimiser.update(gradient, state, params)
+    params = jax.tree.map(lambda p, u: p + size * u, params, updates)
+    return clusters.put(index, params, state, where & jnp.all(jnp.isfinite(each))), each
+
+
+def weighted(
+    weights: Float[Array, "*shape"], losses: Float[Array, "*shape"]
+) -> Float[Array, "*shape"]:
+    """weights * losses, where a weight of 0 silences even a loss that is not finite."""
+    return jnp.where(weights > 0, weights * jnp.where(weights > 0, losses, 0), 0)
