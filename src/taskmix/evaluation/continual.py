@@ -1,0 +1,125 @@
+"""What remains of a family after the stream has moved on.
+
+Evaluations are lists in step: ``iterations[e]`` is how many iterations had been learned
+from when evaluation ``e`` took place, so a phase's end is the evaluation at its ``stop``.
+An error of None (not finite, as written to JSON) counts as NaN.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from taskmix.streams.stream import Phase
+
+OWNER_WINDOW = 100
+"""Iterations before the end of a phase over which a family's owner is determined."""
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnClusterError:
+    """Error of the cluster that owned a family, apart from any routing between clusters."""
+
+    cluster: int
+    at_phase_end: float
+    final: float
+
+
+def last_active(phases: Sequence[Phase], family: str) -> Phase:
+    """The last phase in which the family is active."""
+    for phase in reversed(phases):
+        if family in phase.families:
+            return phase
+    known = sorted({name for phase in phases for name in phase.families})
+    raise ValueError(f"Family {family!r} is active in no phase; the phases have {known}.")
+
+
+def forgetting(
+    iterations: Sequence[int] | np.ndarray,
+    error: Sequence[float | None] | np.ndarray,
+    phases: Sequence[Phase],
+    family: str,
+) -> float:
+    """Error at the end of training minus error at the end of the family's last active phase.
+
+    Positive is worse; 0 for a family that is active at the end.
+    """
+    error = np.asarray(error, dtype=float)
+    return float(error[-1] - error[_evaluation_at(iterations, last_active(phases, family).stop)])
+
+
+def forgetting_from_best(error: Sequence[float | None] | np.ndarray) -> float:
+    """Error at the end of training minus the smallest error of any evaluation, so never negative.
+
+    A. Chaudhry et al.: Riemannian walk for incremental learning. ECCV 2018 (there for
+    accuracies, and for evaluations at phase ends only).
+    """
+    error = np.asarray(error, dtype=float)
+    return float(error[-1] - np.nanmin(error))
+
+
+def owner(shares: Float[np.ndarray, "iterations clusters"], phase: Phase) -> int:
+    """The cluster with the largest mean share over the last 100 iterations of a phase.
+
+    ``shares`` is the mean responsibility of each training batch of the whole run. Rows may
+    be NaN where a batch had no task of the family in question.
+    """
+    stretch = np.asarray(shares)[max(phase.start, phase.stop - OWNER_WINDOW) : phase.stop]
+    with warnings.catch_warnings():
+        # A stretch without the family is reported below, as an error.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        mean = np.nanmean(stretch, axis=0) if len(stretch) else np.array([np.nan])
+    if np.isnan(mean).all():
+        raise ValueError(
+            f"There is no training batch of the family in the last {OWNER_WINDOW} iterations "
+            f"before {phase.stop}; give the shares of every iteration of the run."
+        )
+    return int(np.nanargmax(mean))
+
+
+def own_cluster_error(
+    iterations: Sequence[int] | np.ndarray,
+    component_error: Float[np.ndarray, "evaluations clusters"],
+    shares: Float[np.ndarray, "iterations clusters"],
+    phases: Sequence[Phase],
+    family: str,
+) -> OwnClusterError:
+    """Error of a family's owner alone, at the end of its last active phase and at the end."""
+    phase = last_active(phases, family)
+    cluster = owner(shares, phase)
+    own = np.asarray(component_error, dtype=float)[:, cluster]
+    return OwnClusterError(
+        cluster, float(own[_evaluation_at(iterations, phase.stop)]), float(own[-1])
+    )
+
+
+def prequential(
+    error: Float[np.ndarray, "iterations tasks"],
+    family: Int[np.ndarray, "iterations tasks"],
+    families: Sequence[str],
+) -> dict[str, float]:
+    """Mean error of each family's tasks, each predicted before it was learned from.
+
+    Families that did not occur are left out.
+
+    A. P. Dawid: Statistical theory: the prequential approach. JRSS A 147, 1984.
+    """
+    error, family = np.asarray(error, dtype=float), np.asarray(family)
+    return {
+        name: float(error[family == index].mean())
+        for index, name in enumerate(families)
+        if (family == index).any()
+    }
+
+
+def _evaluation_at(iterations: Sequence[int] | np.ndarray, iteration: int) -> int:
+    found = np.flatnonzero(np.asarray(iterations) == iteration)
+    if found.size == 0:
+        raise ValueError(
+            f"There is no evaluation at iteration {iteration}; evaluate at the end of every phase."
+        )
+    return int(found[0])

@@ -1,0 +1,108 @@
+"""The meta-test protocol: every family's test tasks, judged without learning from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Shaped
+
+from taskmix.evaluation.intervals import over_tasks
+from taskmix.learner import Learner, State, Told
+from taskmix.likelihood import Likelihood, masked_mean
+from taskmix.tasks import Examples, Hints, TaskBatch
+
+
+class Evaluation(eqx.Module):
+    """One evaluation of one state on the test tasks of all families."""
+
+    error: Float[Array, "*seeds families tasks"]
+    """Error of the prediction that weighs the clusters by their responsibilities."""
+    component_error: Float[Array, "*seeds families tasks clusters"]
+    """Error of each cluster alone; infinite where its prediction is not a number."""
+    responsibilities: Float[Array, "*seeds families tasks clusters"]
+    """Posterior probability of each cluster; 0 for dead ones."""
+    novelty: Float[Array, "*seeds families tasks"]
+    """How untypical each task is of every cluster, from 0 to 1."""
+
+
+def evaluate(learner: Learner, state: State, test: TaskBatch, chunk: int = 50) -> Evaluation:
+    """Predict every test task from its support set and judge its real query examples.
+
+    ``test`` has leading axes (families, tasks). ``chunk`` tasks are predicted at a time,
+    which bounds the memory. Can be jitted, and vmapped over a leading axis of ``state``.
+    A learner that is told something gets the hints of one task at a time: a family
+    without an axis, and no boundary.
+    """
+    test = test.without_padding_values()
+    families, tasks = test.query.mask.shape[:2]
+    support, query = jax.tree.map(
+        lambda leaf: leaf.reshape(families * tasks, *leaf.shape[2:]), (test.support, test.query)
+    )
+    hints = None if learner.told is Told.NOTHING else _hints_of_each_task(test.hints)
+    # ``model`` and ``likelihood`` are fields of every learner, though not of the protocol.
+    likelihood: Likelihood = learner.likelihood  # type: ignore[attr-defined]
+
+    def judge(task: tuple[Examples, Examples, Hints | None]) -> tuple[Array, ...]:
+        support, query, hints = task
+        prediction = learner.predict(state, support, query.x, hints)
+
+        def score(predicted: Array) -> Float[Array, ""]:
+            return masked_mean(likelihood.error(predicted, query.y), query.mask)
+
+        component_error = jax.vmap(score)(prediction.components)
+        return (
+            score(prediction.mean),
+            jnp.where(jnp.isnan(component_error), jnp.inf, component_error),
+            prediction.responsibilities,
+            prediction.novelty,
+        )
+
+    judged = jax.lax.map(judge, (support, query, hints), batch_size=min(chunk, families * tasks))
+    return Evaluation(*(leaf.reshape(families, tasks, *leaf.shape[1:]) for leaf in judged))
+
+
+def _hints_of_each_task(hints: Hints | None) -> Hints:
+    if hints is None:
+        raise ValueError(
+            "The learner is told facts about the stream, but the test tasks have no hints; "
+            "give them hints, or use a learner whose `told` is NOTHING."
+        )
+    family = hints.family.reshape(-1)
+    # Assigning the leaves keeps one boundary a task, which the class itself does not know.
+    return eqx.tree_at(
+        lambda h: (h.family, h.boundary), hints, (family, jnp.zeros(family.shape, dtype=bool))
+    )
+
+
+def family_measures(
+    evaluation: Evaluation, families: Sequence[str], alive: Shaped[np.ndarray, " clusters"]
+) -> dict[str, dict[str, Any]]:
+    """Means over each family's test tasks, as they stand in a run's ``metrics.jsonl``.
+
+    Lists have one entry per cluster that is ``alive`` (a boolean per cluster). ``ci95`` is
+    an interval over tasks; ``oracle`` gives each task its best cluster in hindsight. What
+    is not finite becomes None, since JSON knows no infinity.
+    """
+    alive = np.asarray(alive, dtype=bool)
+    error = np.asarray(evaluation.error)
+    component_error = np.asarray(evaluation.component_error)[..., alive]
+    responsibilities = np.asarray(evaluation.responsibilities)[..., alive]
+    return {
+        family: {
+            "error": _number(error[f].mean()),
+            "ci95": _number(over_tasks(error[f])),
+            "oracle": _number(component_error[f].min(axis=-1).mean()),
+            "component_error": [_number(mean) for mean in component_error[f].mean(axis=0)],
+            "responsibilities": [_number(mean) for mean in responsibilities[f].mean(axis=0)],
+        }
+        for f, family in enumerate(families)
+    }
+
+
+def _number(value: float | np.floating) -> float | None:
+    return float(value) if np.isfinite(value) else None

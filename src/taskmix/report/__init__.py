@@ -1,0 +1,8 @@
+"""Figures and tables, made from run folders and nothing else."""
+
+from taskmix.report.figures import loss_figure as loss_figure
+from taskmix.report.figures import responsibility_figure as responsibility_figure
+from taskmix.report.runs import Run as Run
+from taskmix.report.runs import read_run as read_run
+from taskmix.report.runs import read_runs as read_runs
+from taskmix.report.tables import comparison_table as comparison_table

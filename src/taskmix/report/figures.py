@@ -1,0 +1,181 @@
+"""The two figures of the continual regression experiment, drawn from runs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+
+from taskmix.report.runs import Run, by_method
+from taskmix.report.style import (
+    CLUSTER_COLOURS,
+    INK,
+    in_order,
+    legend,
+    line_of,
+    panels,
+    save,
+    seed_list,
+    top_of,
+)
+
+
+def loss_figure(runs: Sequence[Run], path: Path | str) -> tuple[Path, Path]:
+    """Test error of each family over the iterations, one line per method.
+
+    Figure 5 of the paper. A panel shows what a method knows about a family while it is
+    active (white) and while it is not (grey). Returns the PNG and the PDF file.
+    """
+    groups = by_method(runs)
+    first = _common_stream(runs)
+    figure, axes = panels(first.families, first.phases, share_y=False)
+    methods = in_order(groups)
+    for f, ax in enumerate(axes):
+        drawn = []
+        # Ours comes last so that no other line covers it.
+        for method in reversed(methods):
+            errors = np.stack([run.error[f] for run in groups[method]])
+            _draw_method(ax, method, groups[method][0].iterations, errors)
+            drawn.append(errors.ravel())
+        ax.set_ylim(0, top_of(np.concatenate(drawn)))
+    axes[0].set_ylabel("test error (lower is better)", color=INK)
+    legend(figure, [_legend_entry(method) for method in methods])
+    return save(figure, path, f"{_band_caption(groups)} Grey: family not in the stream.")
+
+
+def responsibility_figure(runs: Sequence[Run], path: Path | str) -> tuple[Path, Path]:
+    """How much of each family's test tasks each cluster takes, from its birth on.
+
+    Figure 6 of the paper, for the seeds of one method. Returns the PNG and the PDF file.
+    """
+    groups = by_method(runs)
+    if len(groups) != 1:
+        raise ValueError(
+            f"A responsibility figure shows one method, but the runs have {in_order(groups)}; "
+            f"draw one figure for each."
+        )
+    first = _common_stream(runs)
+    figure, axes = panels(first.families, first.phases, share_y=True)
+    clusters = max(run.responsibilities.shape[-1] for run in runs)
+    for f, ax in enumerate(axes):
+        for cluster in range(clusters):
+            _draw_cluster(ax, cluster, first.iterations, _of_cluster(runs, f, cluster))
+        for run in runs:
+            _mark_spawns(ax, run)
+        ax.set_ylim(0, 1.02)
+    axes[0].set_ylabel("mean responsibility", color=INK)
+    handles = [
+        Line2D([], [], color=_colour(cluster), linewidth=2.4, label=f"cluster {cluster + 1}")
+        for cluster in range(clusters)
+    ]
+    if any(run.spawns for run in runs):
+        handles.append(Line2D([], [], **_SPAWN_MARK, color=INK, linestyle="", label="spawn"))
+    legend(figure, handles)
+    return save(
+        figure,
+        path,
+        f"{line_of(first.method).label}. {_thin_lines_caption(runs)} "
+        f"Grey: family not in the stream.",
+    )
+
+
+_SPAWN_MARK: dict[str, Any] = {
+    "marker": "^",
+    "markersize": 7,
+    "markeredgecolor": "white",
+    "markeredgewidth": 0.6,
+}
+
+
+def _draw_method(ax: Axes, method: str, iterations: np.ndarray, errors: np.ndarray) -> None:
+    line = line_of(method)
+    if len(errors) > 1:
+        ax.fill_between(
+            iterations,
+            errors.min(axis=0),
+            errors.max(axis=0),
+            color=line.colour,
+            alpha=0.18,
+            linewidth=0,
+        )
+    ax.plot(
+        iterations,
+        errors.mean(axis=0),
+        color=line.colour,
+        linewidth=line.width,
+        linestyle=line.dashes,
+    )
+
+
+def _legend_entry(method: str) -> Line2D:
+    line = line_of(method)
+    return Line2D(
+        [], [], color=line.colour, linewidth=line.width, linestyle=line.dashes, label=line.label
+    )
+
+
+def _draw_cluster(ax: Axes, cluster: int, iterations: np.ndarray, shares: np.ndarray) -> None:
+    colour = _colour(cluster)
+    if len(shares) > 1:
+        ax.plot(iterations, shares.T, color=colour, linewidth=0.7, alpha=0.35)
+    with warnings.catch_warnings():
+        # Before the birth of a cluster every seed is NaN, and so is the mean.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        mean = np.nanmean(shares, axis=0)
+    ax.plot(iterations, mean, color=colour, linewidth=2.4)
+
+
+def _mark_spawns(ax: Axes, run: Run) -> None:
+    for cluster, iteration in enumerate(run.spawns, start=1):
+        ax.plot(iteration, 0, **_SPAWN_MARK, color=_colour(cluster), clip_on=False, zorder=5)
+
+
+def _of_cluster(runs: Sequence[Run], family: int, cluster: int) -> np.ndarray:
+    never = np.full(runs[0].iterations.shape, np.nan)
+    return np.stack(
+        [
+            run.responsibilities[family, :, cluster]
+            if cluster < run.responsibilities.shape[-1]
+            else never
+            for run in runs
+        ]
+    )
+
+
+def _colour(cluster: int) -> str:
+    return CLUSTER_COLOURS[cluster % len(CLUSTER_COLOURS)]
+
+
+def _common_stream(runs: Sequence[Run]) -> Run:
+    if not runs:
+        raise ValueError("There are no runs to draw; give at least one.")
+    first = runs[0]
+    for run in runs[1:]:
+        if run.phases != first.phases or run.families != first.families:
+            raise ValueError(
+                f"The runs {first.method}, seed {first.seed} and {run.method}, seed {run.seed} "
+                f"had different streams; a figure shows runs on one stream."
+            )
+    return first
+
+
+def _band_caption(groups: dict[str, list[Run]]) -> str:
+    seeds = {tuple(run.seed for run in group) for group in groups.values()}
+    if len(seeds) > 1:
+        return "Line: mean over each method's seeds; band: smallest to largest."
+    (common,) = seeds
+    if len(common) == 1:
+        return f"One run, {seed_list(common)}."
+    return f"Line: mean over {seed_list(common)}; band: smallest to largest of them."
+
+
+def _thin_lines_caption(runs: Sequence[Run]) -> str:
+    named = seed_list([run.seed for run in runs])
+    if len(runs) == 1:
+        return f"One run, {named}."
+    return f"Thick: mean over {named}; thin: each of them."

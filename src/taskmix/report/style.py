@@ -1,0 +1,144 @@
+"""How figures look: one colour per method and per cluster, everywhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from taskmix.streams.stream import Phase
+
+# The palette of M. Okabe and K. Ito, which people with any colour vision can tell apart.
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+YELLOW, BLUE, VERMILION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
+
+INK = "#222222"
+FAINT = "#6b6b6b"
+SHADE = "#ececec"
+
+CLUSTER_COLOURS = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, SKY, BLACK, YELLOW)
+"""In the order of birth; a ninth cluster takes the first colour again."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """How a method is drawn."""
+
+    label: str
+    colour: str
+    width: float = 1.4
+    dashes: tuple[float, tuple[float, ...]] | None = None
+
+
+METHODS = {
+    "nonparametric": Line("nonparametric (ours)", VERMILION, width=2.6),
+    "task-aware": Line("task-aware (ours, told)", PURPLE, width=2.0),
+    "mixture": Line("mixture", BLUE),
+    "uniform": Line("uniform", GREEN, dashes=(0.0, (4.0, 1.2))),
+    "maml": Line("MAML", BLACK, width=1.2),
+    "maml-per-family": Line("MAML per family (told)", FAINT, dashes=(0.0, (1.5, 1.2))),
+}
+"""Methods in the order of legends and tables; dashes keep lines apart that often coincide."""
+
+SPARE_COLOURS = (ORANGE, SKY, YELLOW)
+
+
+def line_of(method: str) -> Line:
+    """The line of a method; one that is not listed gets a colour that depends on its name only."""
+    spare = SPARE_COLOURS[sum(map(ord, method)) % len(SPARE_COLOURS)]
+    return METHODS.get(method, Line(method, spare))
+
+
+def in_order(methods: Iterable[str]) -> list[str]:
+    """Methods in the order of legends and tables, unlisted ones last and by name."""
+    order = {method: place for place, method in enumerate(METHODS)}
+    return sorted(methods, key=lambda method: (order.get(method, len(order)), method))
+
+
+def panels(
+    families: Sequence[str], phases: Sequence[Phase], *, share_y: bool
+) -> tuple[Figure, list[Axes]]:
+    """One panel per family, with the stretches in which it is not active shaded."""
+    columns = min(3, len(families))
+    rows = math.ceil(len(families) / columns)
+    figure = Figure(figsize=(3.3 * columns + 0.5, 2.6 * rows + 1.1), layout="constrained")
+    grid = figure.subplots(rows, columns, sharex=True, sharey=share_y, squeeze=False)
+    axes = list(grid.flat)
+    for unused in axes[len(families) :]:
+        unused.remove()
+    for ax, family in zip(axes, families, strict=False):
+        _dress(ax, family, phases)
+    for ax in axes[max(0, len(families) - columns) : len(families)]:
+        ax.set_xlabel("iteration", color=INK)
+        ax.tick_params(labelbottom=True)
+    return figure, axes[: len(families)]
+
+
+def save(figure: Figure, path: Path | str, caption: str) -> tuple[Path, Path]:
+    """Write ``path`` with the suffixes .png and .pdf, with a caption line at the bottom."""
+    figure.supxlabel(caption, fontsize=9, color=FAINT)
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    png, pdf = path.with_suffix(".png"), path.with_suffix(".pdf")
+    figure.savefig(png, dpi=160)
+    # Without a date the same runs give the same file.
+    figure.savefig(pdf, metadata={"CreationDate": None})
+    return png, pdf
+
+
+def legend(figure: Figure, handles: Sequence[Line2D]) -> None:
+    """One legend above all panels, in rows of equal length."""
+    rows = math.ceil(len(handles) / 4)
+    figure.legend(
+        handles=list(handles),
+        loc="outside upper center",
+        ncols=math.ceil(len(handles) / rows),
+        frameon=False,
+        fontsize=10.5,
+        labelcolor=INK,
+    )
+
+
+def seed_list(seeds: Sequence[int]) -> str:
+    """Seeds in words.
+
+    >>> seed_list([0, 1, 2, 3]), seed_list([1, 5]), seed_list([7])
+    ('4 seeds (0-3)', '2 seeds (1, 5)', 'seed 7')
+    """
+    seeds = sorted(seeds)
+    if len(seeds) == 1:
+        return f"seed {seeds[0]}"
+    without_gaps = len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1))
+    named = f"{seeds[0]}-{seeds[-1]}" if without_gaps else ", ".join(map(str, seeds))
+    return f"{len(seeds)} seeds ({named})"
+
+
+def _dress(ax: Axes, family: str, phases: Sequence[Phase]) -> None:
+    ax.set_title(family, color=INK, fontsize=12, fontweight="bold", pad=8)
+    for phase in phases:
+        if family not in phase.families:
+            ax.axvspan(phase.start, phase.stop, color=SHADE, linewidth=0, zorder=0)
+    for phase in phases[1:]:
+        ax.axvline(phase.start, color=FAINT, linewidth=0.6, zorder=1)
+    ax.set_xlim(0, phases[-1].stop)
+    ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    ax.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color(FAINT)
+    ax.tick_params(color=FAINT, labelcolor=INK, labelsize=9.5)
+
+
+def top_of(values: np.ndarray) -> float:
+    """A limit above almost all values, so that a diverging curve does not flatten the others."""
+    finite = values[np.isfinite(values)]
+    if finite.size == 0:
+        return 1.0
+    return float(1.06 * min(finite.max(), 1.25 * np.quantile(finite, 0.98)))

@@ -1,0 +1,176 @@
+import dataclasses
+import json
+import operator
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from taskmix.adapt import Adaptation
+from taskmix.baselines import MAML
+from taskmix.evaluation import Evaluation, evaluate, family_measures
+from taskmix.learner import Prediction, Told
+from taskmix.likelihood import Gaussian
+from taskmix.models import MLP
+from taskmix.tasks import Examples, Hints, TaskBatch
+
+SMALL_MAML = MAML(model=MLP(hidden=(4,)), adaptation=Adaptation(steps=1))
+
+judge = jax.jit(evaluate, static_argnames=("learner", "chunk"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Constants:
+    """Clusters that predict 0 and ``state``, and a dead one that predicts NaN.
+
+    With a family told, the first cluster predicts the family instead.
+    """
+
+    told: Told = Told.NOTHING
+    likelihood: Gaussian = Gaussian()
+
+    def predict(self, state, support, query_x, hints=None):
+        first = jnp.zeros(()) if hints is None else hints.family.astype(float)
+        ones = jnp.ones_like(query_x)
+        return Prediction(
+            mean=(0.75 * first + 0.25 * state) * ones,
+            variance=jnp.zeros_like(query_x),
+            components=jnp.stack([first * ones, state * ones, jnp.nan * ones]),
+            responsibilities=jnp.array([0.75, 0.25, 0.0]),
+            novelty=jnp.mean(support.y),
+        )
+
+    def init(self, key, example):
+        raise NotImplementedError
+
+    step = has_room = grow = init
+
+
+def examples(y, mask=None):
+    """One feature, one output; shape of ``y`` is (families, tasks, examples)."""
+    y = jnp.asarray(y, dtype=float)[..., None]
+    found = Examples.full(jnp.ones_like(y), y)
+    return found if mask is None else Examples(found.x, found.y, jnp.asarray(mask))
+
+
+def random_test(families=2, tasks=5, hints=None):
+    generator = np.random.default_rng(3)
+    support, query = (
+        Examples.full(*jnp.asarray(generator.normal(size=(2, families, tasks, size, 1))))
+        for size in (3, 4)
+    )
+    return TaskBatch(support, query, hints)
+
+
+def test_errors_of_the_mixture_and_of_each_cluster_by_hand():
+    # Targets 1 and 3, cluster predictions 0 and 2, mixture 0.5.
+    test = TaskBatch(examples([[[7.0]]]), examples([[[1.0, 3.0]]]))
+    judged = judge(Constants(), jnp.asarray(2.0), test)
+    np.testing.assert_allclose(judged.error, [[(0.25 + 6.25) / 2]])
+    np.testing.assert_allclose(judged.component_error, [[[5.0, 1.0, np.inf]]])
+    np.testing.assert_allclose(judged.responsibilities, [[[0.75, 0.25, 0.0]]])
+    np.testing.assert_allclose(judged.novelty, [[7.0]])
+
+
+def test_masked_query_examples_do_not_count_even_if_they_are_not_numbers():
+    plain = TaskBatch(examples([[[7.0]]]), examples([[[1.0, 3.0]]]))
+    padded = TaskBatch(
+        examples([[[7.0]]]), examples([[[1.0, jnp.nan, 3.0]]], mask=[[[True, False, True]]])
+    )
+    for expected, found in zip(
+        jax.tree.leaves(judge(Constants(), jnp.asarray(2.0), plain)),
+        jax.tree.leaves(judge(Constants(), jnp.asarray(2.0), padded)),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(expected, found)
+
+
+def test_evaluation_equals_a_loop_over_single_tasks():
+    test = random_test()
+    state = SMALL_MAML.init(jax.random.key(0), test)
+    judged = judge(SMALL_MAML, state, test, chunk=3)
+    predict = jax.jit(SMALL_MAML.predict)
+    tasks = jax.tree.map(np.asarray, (test.support, test.query))
+    for place in np.ndindex(2, 5):
+        support, query = jax.tree.map(operator.itemgetter(place), tasks)
+        predicted = np.asarray(predict(state, support, query.x).mean)
+        expected = np.mean(np.square(predicted - query.y))
+        np.testing.assert_allclose(judged.error[place], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 100])
+def test_the_chunk_size_does_not_change_the_result(chunk):
+    test = random_test()
+    expected = judge(Constants(), jnp.asarray(2.0), test, chunk=5)
+    found = judge(Constants(), jnp.asarray(2.0), test, chunk=chunk)
+    np.testing.assert_allclose(found.error, expected.error, rtol=1e-6)
+    np.testing.assert_allclose(found.novelty, expected.novelty, rtol=1e-6)
+
+
+def test_compiled_and_vmapped_over_seeds_equals_one_seed_at_a_time():
+    test = random_test()
+    keys = jax.random.split(jax.random.key(0), 3)
+    states = jax.vmap(lambda key: SMALL_MAML.init(key, test))(keys)
+    together = jax.vmap(lambda state: judge(SMALL_MAML, state, test, chunk=3))(states)
+    assert together.error.shape == (3, 2, 5)
+    for seed in range(3):
+        state = jax.tree.map(operator.itemgetter(seed), states)
+        alone = judge(SMALL_MAML, state, test, chunk=3)
+        np.testing.assert_allclose(together.error[seed], alone.error, rtol=1e-5)
+
+
+def stacked_hints(family):
+    """Hints as they look after the test tasks of several families were stacked."""
+    family = jnp.asarray(family)
+    hints = Hints(family[0], jnp.asarray(False))
+    return eqx.tree_at(
+        lambda h: (h.family, h.boundary), hints, (family, jnp.ones(len(family), dtype=bool))
+    )
+
+
+def test_a_learner_that_is_told_sees_the_family_of_each_task():
+    test = random_test(2, 3, stacked_hints([[0, 0, 0], [5, 5, 5]]))
+    test = dataclasses.replace(test, query=examples(jnp.zeros((2, 3, 4))))
+    judged = judge(Constants(Told.FAMILY), jnp.asarray(0.0), test)
+    np.testing.assert_allclose(judged.component_error[..., 0], [[0] * 3, [25] * 3])
+
+
+def test_a_learner_that_is_told_nothing_sees_no_hints():
+    test = random_test(1, 3, stacked_hints([[5, 5, 5]]))
+    test = dataclasses.replace(test, query=examples(jnp.zeros((1, 3, 4))))
+    judged = judge(Constants(Told.NOTHING), jnp.asarray(0.0), test)
+    np.testing.assert_array_equal(judged.component_error[..., 0], [[0] * 3])
+
+
+def test_missing_hints_are_an_error_for_a_learner_that_needs_them():
+    with pytest.raises(ValueError, match="test tasks have no hints"):
+        judge(Constants(Told.FAMILY), jnp.asarray(0.0), random_test())
+
+
+def hand_made_evaluation():
+    return Evaluation(
+        error=jnp.array([[1.0, 3.0]]),
+        component_error=jnp.array([[[1.0, 4.0, jnp.inf], [2.0, jnp.inf, jnp.inf]]]),
+        responsibilities=jnp.array([[[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]]),
+        novelty=jnp.zeros((1, 2)),
+    )
+
+
+def test_family_measures_by_hand():
+    measures = family_measures(hand_made_evaluation(), ["a"], np.array([True, True, False]))
+    assert measures == {
+        "a": {
+            "error": 2.0,
+            "ci95": pytest.approx(1.96 / 2**0.5),
+            "oracle": 1.5,
+            "component_error": [1.5, None],
+            "responsibilities": [0.75, 0.25],
+        }
+    }
+
+
+def test_family_measures_of_diverged_clusters_are_valid_json():
+    measures = family_measures(hand_made_evaluation(), ["a"], np.array([True, True, True]))
+    assert json.loads(json.dumps(measures, allow_nan=False)) == measures

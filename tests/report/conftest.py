@@ -1,0 +1,56 @@
+"""Hand-made run folders."""
+
+import json
+
+import pytest
+
+PHASES = [
+    {"start": 0, "stop": 20, "families": ["sinusoid"]},
+    {"start": 20, "stop": 40, "families": ["step"]},
+]
+
+
+def family(error, clusters):
+    return {
+        "error": error,
+        "ci95": 0.1,
+        "oracle": error / 2,
+        "component_error": [error] * clusters,
+        "responsibilities": [1 / clusters] * clusters,
+    }
+
+
+@pytest.fixture
+def write_run(tmp_path):
+    """Write a run that spawns in iteration 22 and return its folder."""
+
+    def write(method="nonparametric", seed=0, iterations=(0, 20, 40), phases=PHASES, **changes):
+        folder = tmp_path / method / f"seed-{seed}"
+        folder.mkdir(parents=True)
+        metrics = [
+            {
+                "iteration": iteration,
+                "clusters": 1 + (iteration > 22),
+                "families": {
+                    "sinusoid": family(1.0 + seed, 1 + (iteration > 22)),
+                    "step": family(2.0 + seed, 1 + (iteration > 22)),
+                },
+            }
+            for iteration in iterations
+        ]
+        files = {
+            "config.json": json.dumps({"method": method, "seed": seed, "phases": phases}),
+            "metrics.jsonl": "\n".join(map(json.dumps, metrics)) + "\n",
+            "events.jsonl": json.dumps({"iteration": 22, "event": "spawned", "clusters": 2})
+            + "\n"
+            + json.dumps({"iteration": 40, "event": "finished"})
+            + "\n",
+            "summary.json": json.dumps({"clusters": 2}),
+            **changes,
+        }
+        for name, content in files.items():
+            if content is not None:
+                (folder / name).write_text(content)
+        return folder
+
+    return write
