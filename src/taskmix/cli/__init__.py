@@ -1,0 +1,57 @@
+"""The command line. Commands import what they need when they run, so that help is instant."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import taskmix
+
+COMMANDS = {
+    "run": "train one method on an experiment",
+    "compare": "train several methods on the same stream, and compare them",
+    "reproduce": "repeat a figure of the paper",
+    "methods": "list the methods",
+}
+
+HELP = "\n".join(
+    [
+        "usage: taskmix COMMAND [...]",
+        "",
+        "Learn to learn from a stream of small tasks whose kind changes without notice.",
+        "",
+        *(f"  {name:<10} {summary}" for name, summary in COMMANDS.items()),
+        "",
+        "taskmix COMMAND --help tells more; taskmix --version prints the version.",
+    ]
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code is 0, 2 for what the user can put right, or 130."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _dispatch(arguments)
+    except (ValueError, OSError) as error:
+        print(f"taskmix: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("taskmix: interrupted; what was measured so far is in --out.", file=sys.stderr)
+        return 130
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(HELP)
+        return 0
+    if arguments[0] == "--version":
+        print(f"taskmix {taskmix.__version__}")
+        return 0
+    command, *rest = arguments
+    if command not in COMMANDS:
+        from taskmix.experiments.methods import unknown
+
+        raise unknown("command", command, COMMANDS)
+    import_module(f"taskmix.cli.{command}").main(rest)
+    return 0

@@ -1,0 +1,29 @@
+"""What the commands have in common: the experiments by name, and how results are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from taskmix.report import comparison_table
+
+EXPERIMENTS = ("regression",)
+
+
+def console_for(quiet: bool) -> Console:
+    """Where progress goes. Standard error is kept for the one line of an error."""
+    return Console(quiet=quiet)
+
+
+def show(
+    console: Console, comparison: Mapping[str, Any], out: Path, figures: Sequence[Path]
+) -> None:
+    """The table, then the paths, so that they stand last on the screen."""
+    console.print(comparison_table(comparison))
+    console.print(f"results: {out}", highlight=False, soft_wrap=True)
+    for figure in figures:
+        if figure.suffix == ".png":
+            console.print(f"figure:  {figure}", highlight=False, soft_wrap=True)

@@ -1,0 +1,122 @@
+"""Every method by its name. To add one: write its learner in a file, and one entry here."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from taskmix.baselines import MAML, MAMLPerFamily
+from taskmix.learner import Learner, Told
+from taskmix.mixture import FiniteMixture, OnlineMixture, PaperMixture
+
+Build = Callable[..., Learner]
+"""A learner's dataclass, or a ``partial`` of it that fixes what makes the method."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """A learner with its name and its origin."""
+
+    name: str
+    build: Build
+    year: int
+    reference: str
+    summary: str
+    paper: Build | None = None
+    """The algorithm to the letter of its paper, where ``build`` departs from it."""
+
+    @property
+    def told(self) -> Told:
+        return self.build().told
+
+    def rule(self, name: str) -> Build:
+        """``ours`` or ``paper``."""
+        if name == "ours":
+            return self.build
+        if name == "paper" and self.paper is not None:
+            return self.paper
+        rules = ["ours"] if self.paper is None else ["ours", "paper"]
+        raise ValueError(
+            f"{self.name} has no rule {name!r}; use {' or '.join(rules)}, or leave --rule out."
+        )
+
+
+_FINN = "Finn et al., ICML"
+_JERFEL = "Jerfel et al., NeurIPS"
+
+METHODS: Mapping[str, Method] = {
+    method.name: method
+    for method in (
+        Method(
+            "nonparametric",
+            partial(OnlineMixture, boundaries=False),
+            2019,
+            _JERFEL,
+            "a mixture that opens a cluster when none fits",
+            paper=partial(PaperMixture, boundaries=False),
+        ),
+        Method(
+            "task-aware",
+            partial(OnlineMixture, boundaries=True),
+            2019,
+            _JERFEL,
+            "the same, told when a phase begins",
+            paper=partial(PaperMixture, boundaries=True),
+        ),
+        Method("mixture", FiniteMixture, 2019, _JERFEL, "a mixture of a fixed number of clusters"),
+        Method(
+            "uniform",
+            partial(FiniteMixture, temperature=math.inf),
+            2019,
+            _JERFEL,
+            "the same, each task shared equally by all clusters",
+        ),
+        Method("maml", MAML, 2017, _FINN, "one initialisation for every task"),
+        Method(
+            "maml-per-family",
+            MAMLPerFamily,
+            2017,
+            _FINN,
+            "one MAML per family, told which: a floor",
+        ),
+    )
+}
+
+
+def method(name: str) -> Method:
+    """The method of that name.
+
+    >>> method("maml").year
+    2017
+    """
+    if name not in METHODS:
+        raise unknown("method", name, METHODS)
+    return METHODS[name]
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
+    """There is nothing of that name, but perhaps of a similar one.
+
+    >>> str(unknown("method", "mamml", ["maml", "mixture"]))
+    "There is no method 'mamml'; did you mean 'maml'? There are: maml, mixture."
+    """
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=1)
+    suggestion = f"did you mean {close[0]!r}? " if close else ""
+    return ValueError(f"There is no {kind} {name!r}; {suggestion}There are: {', '.join(known)}.")
+
+
+def build_learner(build: Build, shared: Mapping[str, Any], own: Mapping[str, Any]) -> Learner:
+    """A learner with the settings of an experiment it has a field for, and its ``own``."""
+    fields = {field.name for field in dataclasses.fields(learner_class(build))}
+    given = {name: value for name, value in shared.items() if name in fields}
+    return build(**given, **own)
+
+
+def learner_class(build: Build) -> Any:
+    """The dataclass behind a method."""
+    return build.func if isinstance(build, partial) else build

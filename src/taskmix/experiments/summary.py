@@ -1,0 +1,181 @@
+"""What came out of a run, and of several: the contents of summary.json and comparison.json."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from taskmix.evaluation import (
+    OVER_SEEDS,
+    Evaluation,
+    adjusted_rand_index,
+    detection,
+    forgetting,
+    last_active,
+    normalised_mutual_information,
+    over_seeds,
+    own_cluster_error,
+    prequential,
+    purity,
+    return_delays,
+)
+from taskmix.evaluation.continual import OWNER_WINDOW
+from taskmix.streams import Phase
+from taskmix.training import Record
+
+Summary = dict[str, Any]
+
+
+def summarise(record: Record, phases: Sequence[Phase]) -> Summary:
+    """What one seed came to.
+
+    ``mean_forgetting`` is over the families that are not active at the end: the others
+    have had no time to be forgotten. It is 0 if there are none.
+    """
+    families = record.families
+    if record.evaluation is None:
+        raise ValueError("The record holds no evaluation; add a chunk to it first.")
+    last = record.metrics[-1]
+    iterations = _iterations(record)
+    forgotten = {
+        family: forgetting(iterations, _errors(record, family), phases, family)
+        for family in families
+    }
+    inactive = [family for family in families if last_active(phases, family) != phases[-1]]
+    shares = record.responsibilities.mean(axis=1)
+    return _as_json(
+        {
+            "iterations": last["iteration"],
+            "clusters": record.clusters,
+            "spawns": record.spawns,
+            "final": {
+                family: {name: last["families"][family][name] for name in ("error", "ci95")}
+                for family in families
+            },
+            "forgetting": forgotten,
+            "mean_forgetting": _mean([forgotten[family] for family in inactive]),
+            "own_cluster": {family: _own_cluster(record, phases, family) for family in families},
+            "prequential": prequential(record.errors, record.family, families),
+            "assignment": assignment(record.evaluation),
+            "detection": dataclasses.asdict(detection(phases, record.spawns)),
+            "return_delays": return_delays(phases, shares),
+            "seconds": last["seconds"],
+            "iterations_per_second": last["iteration"] / last["seconds"],
+        }
+    )
+
+
+def assignment(evaluation: Evaluation) -> dict[str, float]:
+    """How well the cluster that takes most of a test task tells its family."""
+    responsibilities = np.asarray(evaluation.responsibilities)
+    families, tasks, _ = responsibilities.shape
+    true = np.repeat(np.arange(families), tasks)
+    assigned = np.argmax(responsibilities, axis=-1).ravel()
+    return {
+        "nmi": normalised_mutual_information(true, assigned),
+        "ari": adjusted_rand_index(true, assigned),
+        "purity": purity(true, assigned),
+    }
+
+
+def compare(
+    experiment: str, told: Mapping[str, str], summaries: Iterable[Summary]
+) -> dict[str, Any]:
+    """Every summary, and per method a mean over its seeds with an interval.
+
+    ``told`` says, by method, what it was told beyond the examples.
+    """
+    summaries = list(summaries)
+    methods = {}
+    for method in dict.fromkeys(summary["method"] for summary in summaries):
+        runs = [summary for summary in summaries if summary["method"] == method]
+        methods[method] = {"told": told[method], **_across_seeds(runs)}
+    return {"experiment": experiment, "summaries": summaries, "methods": methods}
+
+
+def _across_seeds(runs: Sequence[Summary]) -> dict[str, Any]:
+    families = list(runs[0]["final"])
+    errors = [[run["final"][family]["error"] for family in families] for run in runs]
+    return {
+        "seeds": [run["seed"] for run in runs],
+        "interval": OVER_SEEDS,
+        "final": {
+            family: _interval(run["final"][family]["error"] for run in runs) for family in families
+        },
+        "mean_error": _interval(None if None in error else _mean(error) for error in errors),
+        "forgetting": {
+            family: _interval(run["forgetting"][family] for run in runs) for family in families
+        },
+        "mean_forgetting": _interval(run["mean_forgetting"] for run in runs),
+        "prequential": {
+            family: _interval(run["prequential"].get(family) for run in runs) for family in families
+        },
+        "nmi": _interval(run["assignment"]["nmi"] for run in runs),
+        "clusters": _interval(run["clusters"] for run in runs),
+        "detection": {
+            name: [run["detection"][name] for run in runs] for name in ("delays", "missed", "false")
+        },
+        "seconds": _interval(run["seconds"] for run in runs),
+    }
+
+
+def _interval(values: Iterable[float | int | None]) -> dict[str, float | None]:
+    """A mean with its interval; unknown as a whole if it is unknown for one seed."""
+    values = list(values)
+    known = [float(value) for value in values if value is not None]
+    if len(known) < len(values):
+        return {"mean": None, "ci95": None}
+    return {"mean": _mean(known), "ci95": over_seeds(known)}
+
+
+def _errors(record: Record, family: str) -> Float[np.ndarray, " evaluations"]:
+    """Test error at every evaluation; NaN where it was not finite."""
+    return np.array([line["families"][family]["error"] for line in record.metrics], dtype=float)
+
+
+def _iterations(record: Record) -> Int[np.ndarray, " evaluations"]:
+    return np.array([line["iteration"] for line in record.metrics])
+
+
+def _own_cluster(
+    record: Record, phases: Sequence[Phase], family: str
+) -> dict[str, float | int] | None:
+    """None if the family had no task in the stretch that decides who owns it."""
+    shares = _shares(record, family)
+    phase = last_active(phases, family)
+    if np.isnan(shares[max(phase.start, phase.stop - OWNER_WINDOW) : phase.stop]).all():
+        return None
+    component_error = np.full((len(record.metrics), shares.shape[1]), np.nan)
+    for row, line in zip(component_error, record.metrics, strict=True):
+        known = line["families"][family]["component_error"]
+        row[: len(known)] = known
+    return dataclasses.asdict(
+        own_cluster_error(_iterations(record), component_error, shares, phases, family)
+    )
+
+
+def _shares(record: Record, family: str) -> Float[np.ndarray, "iterations clusters"]:
+    """Mean responsibility of each batch's tasks of one family; NaN where it has none."""
+    members = record.family == list(record.families).index(family)
+    count = members.sum(axis=1, keepdims=True)
+    total = np.where(members[..., None], record.responsibilities, 0).sum(axis=1)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else 0.0
+
+
+def _as_json(value: Any) -> Any:
+    """The same with None for what is not a number, which JSON cannot express."""
+    if isinstance(value, dict):
+        return {key: _as_json(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_json(entry) for entry in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value

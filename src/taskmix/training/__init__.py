@@ -1,0 +1,8 @@
+"""The training loop and what it leaves behind."""
+
+from taskmix.training.loop import Chunk as Chunk
+from taskmix.training.loop import Settings as Settings
+from taskmix.training.loop import train as train
+from taskmix.training.progress import TrainingProgress as TrainingProgress
+from taskmix.training.record import Record as Record
+from taskmix.training.run_folder import RunFolder as RunFolder

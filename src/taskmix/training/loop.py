@@ -1,0 +1,205 @@
+"""The training loop: many seeds side by side, many iterations per dispatch."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int, Key, Shaped
+
+from taskmix.evaluation import Evaluation, evaluate
+from taskmix.learner import Info, Learner, State, Told
+from taskmix.streams import Phase, Stream
+from taskmix.tasks import TaskBatch
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How a run is watched; what it learns from follows from the stream."""
+
+    evaluate_every: int = 250
+    """Iterations between two evaluations; the end of a phase is one in any case."""
+    test_tasks: int = 200
+    """Fixed test tasks of each family."""
+
+    def __post_init__(self) -> None:
+        for name in ("evaluate_every", "test_tasks"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Chunk:
+    """What happened since the last evaluation; arrays are numpy, their first axis the seeds."""
+
+    iteration: int
+    """Iterations done so far."""
+    info: Info | None
+    """Axes (seeds, iterations, ...); None before the first iteration."""
+    families: Shaped[np.ndarray, "seeds iterations tasks"] | None
+    """The true family of every task of the stream, for measures only."""
+    evaluation: Evaluation
+    grown: bool
+    """Whether the learner had to be given more capacity before this chunk."""
+    seconds: float
+    """Since the start, for all seeds together."""
+
+
+class RunKeys(NamedTuple):
+    """Independent sources of randomness of one run."""
+
+    init: Key[Array, "*seeds"]
+    stream: Key[Array, "*seeds"]
+    step: Key[Array, "*seeds"]
+    test: Key[Array, "*seeds"]
+
+
+def check_seeds(seeds: Sequence[int]) -> None:
+    """Raise a ``ValueError`` unless every seed can be one, and occurs once."""
+    if not seeds or len(set(seeds)) != len(seeds):
+        raise ValueError(f"seeds are {list(seeds)}; give at least one, and each once.")
+    for seed in seeds:
+        if not 0 <= seed < 2**32:
+            raise ValueError(f"seed is {seed}; it must lie between 0 and 2^32 - 1.")
+
+
+def run_keys(seed: int) -> RunKeys:
+    """Every key of a run, from its seed alone."""
+    key = jax.random.key(seed)
+    return RunKeys(*(jax.random.fold_in(key, purpose) for purpose in range(4)))
+
+
+def train(
+    learner: Learner,
+    stream: Stream,
+    seeds: Sequence[int],
+    settings: Settings,
+    observer: Callable[[Chunk], None],
+) -> State:
+    """Train ``learner`` on ``stream`` once per seed and return the final states, stacked.
+
+    ``observer`` is called before the first iteration and after every chunk. A run depends
+    on its own seed only, up to rounding: the seeds share compiled code, nothing else.
+    """
+    check_seeds(seeds)
+    started = time.perf_counter()
+    keys = jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(run_keys, seeds))
+    state, test = jax.jit(jax.vmap(partial(_begin, learner, stream, settings)))(keys)
+    stretches = list(chunks(stream.phases, settings.evaluate_every))
+    longest = max(stop - start for start, stop in stretches)
+    advance = jax.jit(partial(_advance, learner, stream, longest), donate_argnums=0)
+    judge = jax.jit(jax.vmap(partial(evaluate, learner)))
+    has_room = jax.jit(
+        lambda length, state: jnp.all(jax.vmap(lambda one: learner.has_room(one, length))(state)),
+        static_argnums=0,
+    )
+    grow = jax.jit(jax.vmap(learner.grow))
+
+    def report(iteration: int, given: tuple[Any, Any], grown: bool) -> None:
+        info, families = given
+        if info is not None:
+            _check_finite(info.loss, seeds, iteration)
+        evaluation = jax.tree.map(np.asarray, judge(state, test))
+        seconds = time.perf_counter() - started
+        observer(Chunk(iteration, info, families, evaluation, grown, seconds))
+
+    report(0, (None, None), False)
+    for start, stop in stretches:
+        grown = False
+        while not has_room(stop - start, state):
+            state, grown = grow(state), True
+        state, given = advance(state, keys, jnp.asarray(start), jnp.asarray(stop))
+        report(stop, _first(stop - start, given), grown)
+    return state
+
+
+def chunks(phases: Sequence[Phase], evaluate_every: int) -> Iterator[tuple[int, int]]:
+    """Start and stop of every stretch without an evaluation.
+
+    >>> list(chunks([Phase(0, 250, ("a",)), Phase(250, 400, ("b",))], 100))
+    [(0, 100), (100, 200), (200, 250), (250, 300), (300, 400)]
+    """
+    stops = {phase.stop for phase in phases}
+    stops |= set(range(evaluate_every, phases[-1].stop, evaluate_every))
+    start = 0
+    for stop in sorted(stops):
+        yield start, stop
+        start = stop
+
+
+def _begin(
+    learner: Learner, stream: Stream, settings: Settings, keys: RunKeys
+) -> tuple[State, TaskBatch]:
+    """The first state of one seed, and its test tasks with axes (families, tasks)."""
+    state = learner.init(keys.init, _visible(learner, stream.batch(keys.stream, 0)))
+    tests = [
+        stream.test_tasks(keys.test, family, settings.test_tasks)
+        for family in range(len(stream.families))
+    ]
+    return state, jax.tree.map(lambda *leaves: jnp.stack(leaves), *tests)
+
+
+def _advance(
+    learner: Learner,
+    stream: Stream,
+    longest: int,
+    states: State,
+    keys: RunKeys,
+    start: Int[Array, ""],
+    stop: Int[Array, ""],
+) -> tuple[State, tuple[Info, Int[Array, "seeds iterations tasks"]]]:
+    """Iterations ``start`` to ``stop`` of every seed, and what each of them gave.
+
+    How many there are is a value and not a shape, so that a chunk cut short by the end of
+    a phase does not compile anew. What they gave has room for the ``longest`` chunk.
+    """
+
+    def iterate(key: RunKeys, state: State, iteration: Array) -> tuple[State, tuple[Info, Array]]:
+        batch = stream.batch(key.stream, iteration)
+        # A key per iteration rather than a chain of them: chunks may be cut anywhere.
+        step_key = jax.random.fold_in(key.step, iteration)
+        state, info = learner.step(state, _visible(learner, batch), step_key)
+        assert batch.hints is not None, "a stream gives hints with every batch"
+        return state, (info, batch.hints.family)
+
+    every_seed = jax.vmap(iterate, (0, 0, None))
+    _, given = jax.eval_shape(every_seed, keys, states, start)
+    room = jax.tree.map(
+        lambda leaf: jnp.zeros((leaf.shape[0], longest, *leaf.shape[1:]), leaf.dtype), given
+    )
+
+    def advance_one(iteration: Array, carry: tuple[State, Any]) -> tuple[State, Any]:
+        states, filled = carry
+        states, given = every_seed(keys, states, iteration)
+        return states, jax.tree.map(
+            lambda whole, part: whole.at[:, iteration - start].set(part), filled, given
+        )
+
+    return jax.lax.fori_loop(start, stop, advance_one, (states, room))
+
+
+def _first(iterations: int, given: Any) -> Any:
+    """What the first iterations of a chunk gave, on the host."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[:, :iterations], given)
+
+
+def _visible(learner: Learner, batch: TaskBatch) -> TaskBatch:
+    return batch.without_hints() if learner.told is Told.NOTHING else batch
+
+
+def _check_finite(
+    loss: Shaped[np.ndarray, "seeds iterations"], seeds: Sequence[int], stop: int
+) -> None:
+    broken = np.argwhere(~np.isfinite(loss).T)
+    if broken.size:
+        offset, position = broken[0]
+        raise ValueError(
+            f"The loss of seed {seeds[position]} is not finite at iteration "
+            f"{stop - loss.shape[1] + offset}; lower the meta rate or the adaptation rate."
+        )

@@ -1,0 +1,84 @@
+"""What a person sees while a run trains. It shows nothing that the learner is not told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from taskmix.learner import Info
+from taskmix.training.loop import Chunk
+
+PLAIN_LINES = 10
+"""Lines that a run prints where there is no terminal to draw a bar on."""
+
+
+class TrainingProgress:
+    """A bar on a terminal, a few plain lines elsewhere; one line per spawn on both."""
+
+    def __init__(self, console: Console, title: str, seeds: Sequence[int], iterations: int) -> None:
+        self.console = console
+        self.title = title
+        self.seeds = seeds
+        self.iterations = iterations
+        self._lines = 0
+        self._seconds = 0.0
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+            TextColumn("{task.fields[facts]}"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task(title, total=iterations, facts="compiling")
+
+    def __enter__(self) -> TrainingProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._bar.stop()
+
+    def update(self, chunk: Chunk) -> None:
+        if chunk.info is None:
+            self._seconds = chunk.seconds
+            return
+        start = chunk.iteration - chunk.info.loss.shape[1]
+        for offset, clusters, seed in self._spawns(chunk.info):
+            whose = f", seed {seed}" if len(self.seeds) > 1 else ""
+            self._bar.console.print(
+                f"{self.title}{whose}: iteration {start + offset}: new cluster, now {clusters}",
+                highlight=False,
+            )
+        facts = self._facts(chunk.info, chunk.seconds)
+        self._bar.update(self._task, completed=chunk.iteration, facts=facts)
+        due = PLAIN_LINES * chunk.iteration // self.iterations
+        if not self.console.is_terminal and due > self._lines:
+            self._lines = due
+            self.console.print(
+                f"{self.title}: iteration {chunk.iteration}/{self.iterations}, {facts}",
+                highlight=False,
+            )
+
+    def _spawns(self, info: Info) -> list[tuple[int, int, int]]:
+        """Iteration of the chunk, clusters from then on, and seed of every spawn, in order."""
+        where = sorted((int(i), int(s)) for s, i in np.argwhere(info.spawned))
+        return [(i, int(info.clusters[s, i]), self.seeds[s]) for i, s in where]
+
+    def _facts(self, info: Info, seconds: float) -> str:
+        fewest, most = info.clusters[:, -1].min(), info.clusters[:, -1].max()
+        clusters = f"{most}" if fewest == most else f"{fewest}-{most}"
+        # Since the last chunk, as the first one has to be compiled and tells nothing.
+        speed = info.loss.shape[1] / (seconds - self._seconds)
+        self._seconds = seconds
+        return f"clusters {clusters}, loss {info.loss.mean():.3f}, {speed:.0f} iterations/s"

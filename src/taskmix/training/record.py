@@ -1,0 +1,117 @@
+"""What is kept of one seed while it trains: lines for the run folder, arrays for the summary."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from taskmix.evaluation import Evaluation, family_measures, prequential
+from taskmix.learner import Info
+from taskmix.training.loop import Chunk
+
+Line = dict[str, Any]
+
+
+@dataclasses.dataclass
+class Record:
+    """Everything measured of one seed so far; ``position`` is its place among the seeds."""
+
+    families: Sequence[str]
+    position: int
+    metrics: list[Line] = dataclasses.field(default_factory=list)
+    events: list[Line] = dataclasses.field(default_factory=list)
+    evaluation: Evaluation | None = None
+    _errors: list[np.ndarray] = dataclasses.field(default_factory=list)
+    _family: list[np.ndarray] = dataclasses.field(default_factory=list)
+    _responsibilities: list[np.ndarray] = dataclasses.field(default_factory=list)
+
+    def add(self, chunk: Chunk) -> tuple[Line, list[Line]]:
+        """The chunk's line of ``metrics.jsonl`` and its lines of ``events.jsonl``."""
+        info, self.evaluation = jax.tree.map(
+            lambda leaf: leaf[self.position], (chunk.info, chunk.evaluation)
+        )
+        alive = _alive(info, self.evaluation)
+        line: Line = {
+            "iteration": chunk.iteration,
+            "clusters": int(alive.sum()),
+            "loss": None,
+            "seconds": round(chunk.seconds, 3),
+            "batch_responsibilities": [],
+            "prequential": {},
+            "families": family_measures(self.evaluation, self.families, alive),
+        }
+        if info is not None and chunk.families is not None:
+            family = chunk.families[self.position]
+            share = info.responsibilities.mean(axis=(0, 1))
+            line["loss"] = float(info.loss.mean())
+            line["batch_responsibilities"] = [float(value) for value in share[alive]]
+            line["prequential"] = prequential(info.error, family, self.families)
+            self._errors.append(info.error)
+            self._family.append(family)
+            self._responsibilities.append(info.responsibilities)
+        events = _events(chunk, info)
+        self.metrics.append(line)
+        self.events.extend(events)
+        return line, events
+
+    @property
+    def clusters(self) -> int:
+        """Clusters alive at the last evaluation."""
+        return int(self.metrics[-1]["clusters"])
+
+    @property
+    def spawns(self) -> list[int]:
+        return [event["iteration"] for event in self.events if event["event"] == "spawned"]
+
+    @property
+    def errors(self) -> Float[np.ndarray, "iterations tasks"]:
+        """Error of every task of the stream, predicted before it was learned from."""
+        return np.concatenate(self._errors)
+
+    @property
+    def family(self) -> Int[np.ndarray, "iterations tasks"]:
+        """The true family of every task of the stream."""
+        return np.concatenate(self._family)
+
+    @property
+    def responsibilities(self) -> Float[np.ndarray, "iterations tasks clusters"]:
+        """How much of each task of the stream each cluster took; 0 before its birth."""
+        clusters = self._responsibilities[-1].shape[-1]
+        return np.concatenate(
+            [
+                np.pad(part, ((0, 0), (0, 0), (0, clusters - part.shape[-1])))
+                for part in self._responsibilities
+            ]
+        )
+
+
+def _alive(info: Info | None, evaluation: Evaluation) -> Bool[np.ndarray, " clusters"]:
+    """Which clusters are alive: they are born in order, and none has died.
+
+    Before the first step nothing says how many there are, but a cluster that exists takes
+    some responsibility for some task.
+    """
+    capacity = evaluation.responsibilities.shape[-1]
+    if info is None:
+        return np.any(np.asarray(evaluation.responsibilities) > 0, axis=(0, 1))
+    return np.arange(capacity) < int(info.clusters[-1])
+
+
+def _events(chunk: Chunk, info: Info | None) -> list[Line]:
+    if info is None:
+        return []
+    start = chunk.iteration - len(info.loss)
+    events: list[Line] = []
+    if chunk.grown:
+        capacity = info.responsibilities.shape[-1]
+        events.append({"iteration": start, "event": "capacity grown", "capacity": capacity})
+    events.extend(
+        {"iteration": int(start + i), "event": "spawned", "clusters": int(info.clusters[i])}
+        for i in np.flatnonzero(info.spawned)
+    )
+    return events

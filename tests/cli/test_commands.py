@@ -1,0 +1,183 @@
+"""Whole commands on a stream of a few iterations."""
+
+import json
+
+import pytest
+
+import taskmix
+from taskmix.cli import main
+
+SMALL = [
+    *("--families", "linear", "step"),
+    *("--lengths", "12", "9"),
+    *("--tasks", "2"),
+    *("--hidden", "4"),
+    *("--adaptation.steps", "1"),
+    *("--evaluate-every", "6"),
+    *("--test-tasks", "3"),
+]
+
+
+def read_lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "run"
+    code = main(["run", "regression", "--method", "maml", "--seed", "3", "--out", str(out), *SMALL])
+    assert code == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "both"
+    methods = ["--methods", "maml", "maml-per-family", "--seeds", "3", "4"]
+    assert main(["compare", "regression", "--quiet", "--out", str(out), *methods, *SMALL]) == 0
+    return out
+
+
+def test_run_leaves_the_files_of_a_run_folder(run_folder):
+    assert {path.name for path in run_folder.iterdir()} == {
+        *("config.json", "metrics.jsonl", "events.jsonl", "summary.json", "figures")
+    }
+    assert {path.suffix for path in (run_folder / "figures").iterdir()} == {".png", ".pdf"}
+
+
+def test_config_holds_every_setting(run_folder):
+    config = json.loads((run_folder / "config.json").read_text())
+    assert (config["experiment"], config["method"], config["seed"]) == ("regression", "maml", 3)
+    assert config["learner"]["adaptation"]["steps"] == 1
+    assert config["learner"]["model"]["hidden"] == [4]
+    assert config["stream"]["tasks"] == 2
+    assert config["training"]["evaluate_every"] == 6
+    assert [phase["stop"] for phase in config["phases"]] == [12, 21]
+
+
+def test_metrics_follow_the_schema(run_folder):
+    lines = read_lines(run_folder / "metrics.jsonl")
+    assert [line["iteration"] for line in lines] == [0, 6, 12, 18, 21]
+    assert [set(line["prequential"]) for line in lines] == [
+        set(),
+        *[{"linear"}] * 2,
+        *[{"step"}] * 2,
+    ]
+    for line in lines:
+        assert set(line) == {
+            *("iteration", "clusters", "loss", "seconds"),
+            *("batch_responsibilities", "prequential", "families"),
+        }
+        assert set(line["families"]["step"]) == {
+            *("error", "ci95", "oracle", "component_error", "responsibilities")
+        }
+
+
+def test_last_event_says_that_the_run_finished(run_folder):
+    assert read_lines(run_folder / "events.jsonl")[-1] == {"iteration": 21, "event": "finished"}
+
+
+def test_summary_follows_the_schema(run_folder):
+    summary = json.loads((run_folder / "summary.json").read_text())
+    assert set(summary) == {
+        *("experiment", "method", "rule", "seed", "iterations", "clusters", "spawns", "final"),
+        *("forgetting", "mean_forgetting", "own_cluster", "prequential", "assignment"),
+        *("detection", "return_delays", "seconds", "iterations_per_second"),
+    }
+    assert set(summary["assignment"]) == {"nmi", "ari", "purity"}
+    assert summary["detection"] == {"delays": [], "missed": 1, "false": 0}
+
+
+def test_same_seed_writes_the_same_metrics_twice(run_folder, tmp_path):
+    flags = ["--method", "maml", "--seed", "3", "--quiet", "--out", str(tmp_path / "again")]
+    assert main(["run", "regression", *flags, *SMALL]) == 0
+    again, before = (
+        [{**line, "seconds": None} for line in read_lines(folder / "metrics.jsonl")]
+        for folder in (tmp_path / "again", run_folder)
+    )
+    assert again == before
+
+
+def test_flag_of_the_learner_reaches_it(tmp_path):
+    flags = ["--method", "mixture", "--components", "2", "--quiet", "--out", str(tmp_path / "run")]
+    assert main(["run", "regression", *flags, *SMALL]) == 0
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["learner"]["components"] == 2
+    assert read_lines(tmp_path / "run" / "metrics.jsonl")[-1]["clusters"] == 2
+
+
+def test_rule_of_the_paper_has_its_own_flags(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["run", "regression", "--method", "nonparametric", "--rule", "paper", "--help"])
+    shown = capsys.readouterr().out
+    assert "--warm-up" in shown
+    assert "--boundaries" not in shown
+
+
+def test_flag_of_the_learner_that_is_taken_gets_a_prefix(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["run", "regression", "--method", "nonparametric", "--rule", "paper", "--help"])
+    shown = capsys.readouterr().out
+    assert "--noise" in shown
+    assert "--learner-noise" in shown
+
+
+def test_compare_has_a_run_folder_per_method_and_seed(comparison):
+    found = {str(path.parent.relative_to(comparison)) for path in comparison.rglob("summary.json")}
+    assert found == {
+        f"{method}/seed-{seed}" for method in ("maml", "maml-per-family") for seed in (3, 4)
+    }
+
+
+def test_comparison_names_what_each_method_was_told(comparison):
+    methods = json.loads((comparison / "comparison.json").read_text())["methods"]
+    assert {name: entry["told"] for name, entry in methods.items()} == {
+        "maml": "nothing",
+        "maml-per-family": "family",
+    }
+    assert methods["maml"]["seeds"] == [3, 4]
+
+
+def test_compare_agrees_with_a_run_of_the_same_seed(comparison, run_folder):
+    single, among = (
+        json.loads((folder / "summary.json").read_text())["final"]["linear"]["error"]
+        for folder in (run_folder, comparison / "maml" / "seed-3")
+    )
+    assert among == pytest.approx(single, rel=1e-3)
+
+
+def test_reproduce_ends_with_the_path_of_the_figure(tmp_path, capsys):
+    out = tmp_path / "figure"
+    assert main(["reproduce", "figure-6", "--seeds", "0", "--out", str(out), *SMALL]) == 0
+    shown = capsys.readouterr().out
+    figure = out / "figures" / "figure-6.png"
+    assert shown.rstrip().endswith(str(figure))
+    assert figure.exists()
+    assert "nonparametric" in shown
+
+
+def test_methods_lists_names_years_and_parameters(capsys):
+    assert main(["methods"]) == 0
+    shown = capsys.readouterr().out
+    for expected in ("maml-per-family", "2017", "1,761", "5,283", "family"):
+        assert expected in shown
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"taskmix {taskmix.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_help_lists_the_commands(arguments, capsys):
+    assert main(arguments) == 0
+    shown = capsys.readouterr().out
+    assert all(command in shown for command in ("run", "compare", "reproduce", "methods"))
+
+
+def test_help_of_a_run_lists_the_flags_of_the_method(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["run", "regression", "--method", "mixture", "--help"])
+    shown = capsys.readouterr().out
+    assert "--components" in shown
+    assert "--model" not in shown

@@ -1,0 +1,130 @@
+"""A hand-made run: family a for 4 iterations, then b for 4; a spawn at iteration 5."""
+
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from taskmix.evaluation import Evaluation
+from taskmix.experiments import compare, summarise
+from taskmix.streams import Phase
+from taskmix.training import Record
+
+PHASES = (Phase(0, 4, ("a",)), Phase(4, 8, ("b",)))
+
+
+def line(iteration, a, b, component_a=(1.0,), component_b=(1.0,)):
+    return {
+        "iteration": iteration,
+        "clusters": len(component_a),
+        "seconds": iteration / 2,
+        "families": {
+            "a": {"error": a, "ci95": 0.1, "component_error": list(component_a)},
+            "b": {"error": b, "ci95": 0.2, "component_error": list(component_b)},
+        },
+    }
+
+
+@pytest.fixture
+def record():
+    made = Record(("a", "b"), 0)
+    made.metrics = [
+        line(0, 9.0, 9.0),
+        line(4, 2.0, 8.0, (2.0,), (8.0,)),
+        line(8, 3.0, 1.0, (2.5, 6.0), (7.0, None)),
+    ]
+    made.events = [{"iteration": 5, "event": "spawned", "clusters": 2}]
+    made._errors = [np.array([[5.0], [3.0], [2.0], [2.0], [8.0], [4.0], [3.0], [1.0]])]
+    made._family = [np.array([[0]] * 4 + [[1]] * 4)]
+    first, second = [[1.0, 0.0]], [[0.0, 1.0]]
+    made._responsibilities = [np.array([first] * 5 + [second] * 3)]
+    shares = np.array([[[0.9, 0.1], [0.8, 0.2]], [[0.1, 0.9], [0.7, 0.3]]])
+    made.evaluation = Evaluation(
+        jnp.zeros((2, 2)), jnp.zeros((2, 2, 2)), jnp.asarray(shares), jnp.zeros((2, 2))
+    )
+    return made
+
+
+def test_final_errors_are_those_of_the_last_evaluation(record):
+    final = summarise(record, PHASES)["final"]
+    assert final == {"a": {"error": 3.0, "ci95": 0.1}, "b": {"error": 1.0, "ci95": 0.2}}
+
+
+def test_forgetting_counts_from_the_end_of_the_last_active_phase(record):
+    assert summarise(record, PHASES)["forgetting"] == {"a": 1.0, "b": 0.0}
+
+
+def test_mean_forgetting_leaves_the_active_family_out(record):
+    assert summarise(record, PHASES)["mean_forgetting"] == 1.0
+
+
+def test_own_cluster_is_followed_to_the_end(record):
+    own = summarise(record, PHASES)["own_cluster"]
+    assert own["a"] == {"cluster": 0, "at_phase_end": 2.0, "final": 2.5}
+
+
+def test_error_that_is_not_finite_becomes_null(record):
+    own = summarise(record, PHASES)["own_cluster"]
+    assert own["b"] == {"cluster": 1, "at_phase_end": None, "final": None}
+
+
+def test_family_without_a_task_in_its_last_stretch_has_no_owner(record):
+    both = (Phase(0, 4, ("a", "b")), Phase(4, 8, ("a", "b")))
+    record._family = [np.ones((8, 1), dtype=int)]
+    assert summarise(record, both)["own_cluster"]["a"] is None
+
+
+def test_prequential_error_is_the_mean_over_the_stream(record):
+    assert summarise(record, PHASES)["prequential"] == {"a": 3.0, "b": 4.0}
+
+
+def test_assignment_scores_the_leading_cluster_of_each_test_task(record):
+    assert summarise(record, PHASES)["assignment"]["purity"] == 0.75
+
+
+def test_spawn_one_iteration_after_the_first_of_a_shift_has_delay_one(record):
+    assert summarise(record, PHASES)["detection"] == {"delays": [1], "missed": 0, "false": 0}
+
+
+def test_speed_is_iterations_over_seconds(record):
+    assert summarise(record, PHASES)["iterations_per_second"] == 2.0
+
+
+def test_summary_is_valid_json(record):
+    json.dumps(summarise(record, PHASES), allow_nan=False)
+
+
+def summary_of(method, seed, error):
+    return {
+        "method": method,
+        "seed": seed,
+        "clusters": 2,
+        "final": {"a": {"error": error, "ci95": 0.1}, "b": {"error": 1.0, "ci95": 0.1}},
+        "forgetting": {"a": 0.5, "b": 0.0},
+        "mean_forgetting": 0.5,
+        "prequential": {"a": 1.0},
+        "assignment": {"nmi": 0.5},
+        "detection": {"delays": [seed], "missed": 0, "false": 0},
+        "seconds": 1.0,
+    }
+
+
+def test_comparison_averages_each_method_over_its_seeds():
+    runs = [summary_of("x", 0, 2.0), summary_of("x", 1, 4.0), summary_of("y", 0, 5.0)]
+    compared = compare("regression", {"x": "nothing", "y": "family"}, runs)
+    x, y = compared["methods"]["x"], compared["methods"]["y"]
+    assert x["seeds"] == [0, 1]
+    # t(0.975, 1) = 12.706 and s / sqrt(2) = 1
+    assert x["final"]["a"] == {"mean": 3.0, "ci95": pytest.approx(12.706, abs=1e-3)}
+    assert x["mean_error"]["mean"] == 2.0
+    assert x["detection"]["delays"] == [[0], [1]]
+    assert y["final"]["a"] == {"mean": 5.0, "ci95": None}
+    assert y["told"] == "family"
+
+
+def test_comparison_does_not_average_what_one_seed_does_not_know():
+    runs = [summary_of("x", 0, 2.0), summary_of("x", 1, None)]
+    x = compare("regression", {"x": "nothing"}, runs)["methods"]["x"]
+    assert x["final"]["a"] == x["mean_error"] == {"mean": None, "ci95": None}
+    assert x["prequential"]["b"] == {"mean": None, "ci95": None}

@@ -1,0 +1,189 @@
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array, Float, Int
+
+from taskmix.adapt import Adaptation
+from taskmix.baselines import MAML
+from taskmix.learner import Info, Prediction, Told
+from taskmix.likelihood import Gaussian
+from taskmix.models import MLP
+from taskmix.streams import Phase
+from taskmix.tasks import Examples, Hints, TaskBatch
+from taskmix.training import Chunk, Settings, train
+
+
+@dataclasses.dataclass(frozen=True)
+class Lines:
+    """Two lines a batch, rising and then falling: a stream that compiles fast."""
+
+    turn: int = 13
+    stop: int = 21
+    families = ("rising", "falling")
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        return Phase(0, self.turn, ("rising",)), Phase(self.turn, self.stop, ("falling",))
+
+    def batch(self, key, iteration) -> TaskBatch:
+        falling = jnp.asarray(iteration) >= self.turn
+        return _lines(jax.random.fold_in(key, iteration), jnp.full(2, falling, dtype=int))
+
+    def test_tasks(self, key, family, tasks) -> TaskBatch:
+        return _lines(key, jnp.full(tasks, family))
+
+
+def _lines(key, family) -> TaskBatch:
+    x = jax.random.normal(key, (len(family), 4, 1))
+    examples = Examples.full(x, x * jnp.where(family == 0, 1.0, -1.0)[:, None, None])
+    return TaskBatch(examples, examples, Hints(family, jnp.asarray(False)))
+
+
+STREAM = Lines()
+SETTINGS = Settings(evaluate_every=5, test_tasks=3)
+PARTS = {"model": MLP(hidden=(4,)), "adaptation": Adaptation(steps=1)}
+
+
+def trained(learner, seeds, settings=SETTINGS, stream=STREAM) -> tuple[object, list[Chunk]]:
+    seen: list[Chunk] = []
+    state = train(learner, stream, seeds, settings, seen.append)
+    return state, seen
+
+
+@pytest.fixture(scope="module")
+def two_seeds():
+    return trained(MAML(**PARTS), [3, 7])
+
+
+def test_evaluates_at_the_start_at_intervals_and_at_phase_ends(two_seeds):
+    assert [chunk.iteration for chunk in two_seeds[1]] == [0, 5, 10, 13, 15, 20, 21]
+
+
+def test_chunks_hold_every_iteration_once(two_seeds):
+    first, *rest = two_seeds[1]
+    assert first.info is None
+    assert [chunk.info.loss.shape for chunk in rest] == [
+        (2, n) for n in np.diff([0, 5, 10, 13, 15, 20, 21])
+    ]
+
+
+def test_families_of_the_stream_are_reported_as_they_were(two_seeds):
+    families = np.concatenate([chunk.families for chunk in two_seeds[1][1:]], axis=1)
+    assert (families[:, :13] == 0).all()
+    assert (families[:, 13:] == 1).all()
+
+
+def test_same_seed_gives_the_same_bits_twice(two_seeds):
+    again, chunks = trained(MAML(**PARTS), [3, 7])
+    jax.tree.map(np.testing.assert_array_equal, again, two_seeds[0])
+    for one, other in zip(chunks, two_seeds[1], strict=True):
+        jax.tree.map(np.testing.assert_array_equal, one.evaluation, other.evaluation)
+
+
+def test_seed_alone_does_as_among_others(two_seeds):
+    alone, _ = trained(MAML(**PARTS), [7])
+    jax.tree.map(
+        lambda one, both: np.testing.assert_allclose(one[0], both[1], rtol=1e-3, atol=1e-5),
+        alone,
+        two_seeds[0],
+    )
+
+
+def test_seeds_differ(two_seeds):
+    losses = two_seeds[1][1].info.loss
+    assert not np.allclose(losses[0], losses[1])
+
+
+class Tally(eqx.Module):
+    """What the stand-in has learned: how many batches, and idle capacity."""
+
+    done: Int[Array, ""]
+    lot: Float[Array, ""]
+    room: Float[Array, " room"]
+
+
+@dataclasses.dataclass(frozen=True)
+class StandIn:
+    """A learner that only counts, so that the loop alone is under test."""
+
+    told: Told = Told.NOTHING
+    breaks_at: int = -1
+    """Iteration at which the loss of the seeds with a high lot is not a number."""
+    room: int = 100
+    likelihood: Gaussian = Gaussian()
+    hints: list = dataclasses.field(default_factory=list)
+    """What each trace of the step was given as hints."""
+
+    def init(self, key, example):
+        return Tally(jnp.asarray(0), jax.random.uniform(key), jnp.zeros(self.room))
+
+    def step(self, state, batch, key):
+        self.hints.append(batch.hints)
+        broken = (state.done == self.breaks_at) & (state.lot > 0.5)
+        info = Info(
+            loss=jnp.where(broken, jnp.nan, 1.0),
+            error=jnp.ones(2),
+            responsibilities=jnp.ones((2, 1)),
+            clusters=jnp.asarray(1),
+            spawned=jnp.asarray(False),
+            suspicion=jnp.asarray(0.0),
+        )
+        return Tally(state.done + 1, state.lot, state.room), info
+
+    def predict(self, state, support, query_x, hints=None):
+        zero = jnp.zeros_like(query_x)
+        return Prediction(zero, zero, zero[None], jnp.ones(1), jnp.asarray(0.0))
+
+    def has_room(self, state, iterations):
+        return state.done + iterations <= state.room.shape[0]
+
+    def grow(self, state):
+        return Tally(state.done, state.lot, jnp.zeros(2 * state.room.shape[0]))
+
+
+def test_more_chunks_and_shorter_ones_cause_no_further_trace():
+    many, few = StandIn(), StandIn()
+    assert len(trained(many, [0])[1]) == 7
+    assert len(trained(few, [0], stream=Lines(turn=1, stop=2))[1]) == 3
+    assert len(many.hints) == len(few.hints)
+
+
+def test_learner_told_nothing_gets_no_hints():
+    learner = StandIn()
+    trained(learner, [0])
+    assert set(learner.hints) == {None}
+
+
+def test_learner_told_the_family_gets_hints():
+    learner = StandIn(told=Told.FAMILY)
+    trained(learner, [0])
+    assert None not in learner.hints
+
+
+def test_capacity_doubles_before_it_is_needed():
+    state, chunks = trained(StandIn(room=4), [0, 1])
+    assert state.room.shape == (2, 32)
+    assert [chunk.iteration for chunk in chunks if chunk.grown] == [5, 10, 20]
+
+
+def test_loss_that_is_not_finite_names_seed_and_iteration():
+    state, _ = trained(StandIn(), range(8))
+    safe, broken = int(np.argmin(state.lot)), int(np.argmax(state.lot))
+    with pytest.raises(ValueError, match=f"seed {broken} is not finite at iteration 7;"):
+        trained(StandIn(breaks_at=7), [safe, broken])
+
+
+@pytest.mark.parametrize("seeds", [[], [1, 1], [-1], [2**32]])
+def test_seeds_that_cannot_be_are_refused(seeds):
+    with pytest.raises(ValueError, match="seed"):
+        trained(StandIn(), seeds)
+
+
+@pytest.mark.parametrize("field", ["evaluate_every", "test_tasks"])
+def test_settings_below_one_are_refused(field):
+    with pytest.raises(ValueError, match=f"{field} is 0"):
+        Settings(**{field: 0})

@@ -1,0 +1,98 @@
+"""Hand-made chunks of two seeds: 2 families, 2 test tasks each, capacity 3."""
+
+from functools import partial
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from taskmix.evaluation import Evaluation
+from taskmix.training import Chunk, Record
+
+FAMILIES = ("a", "b")
+
+
+def evaluation(clusters: int, capacity: int) -> Evaluation:
+    responsibilities = np.zeros((2, 2, 2, capacity))
+    responsibilities[..., :clusters] = 1 / clusters
+    component_error = np.full((2, 2, 2, capacity), 7.0)
+    error = np.array([[[1.0, 3.0], [5.0, 5.0]], [[0.0, 0.0], [0.0, 0.0]]])
+    leaves = (error, component_error, responsibilities, np.zeros((2, 2, 2)))
+    return Evaluation(*map(jnp.asarray, leaves))
+
+
+def chunk_of(
+    stacked_info, stop: int, clusters: list[int], capacity: int, grown: bool = False
+) -> Chunk:
+    """Seed 0 as told; seed 1 has one cluster. Tasks: one of each family."""
+    length = len(clusters)
+    counts = np.array([clusters, [1] * length])
+    responsibilities = np.zeros((2, length, 2, capacity))
+    responsibilities[0, np.arange(length), :, counts[0] - 1] = 1
+    responsibilities[1, :, :, 0] = 1
+    info = stacked_info(
+        np.full((2, length), 2.0),
+        np.broadcast_to([1.0, 4.0], (2, length, 2)),
+        responsibilities,
+        counts,
+        np.diff(counts, axis=1, prepend=counts[:, :1]) > 0,
+        np.zeros((2, length)),
+    )
+    families = np.broadcast_to([0, 1], (2, length, 2))
+    return Chunk(stop, info, families, evaluation(clusters[-1], capacity), grown, 1.5)
+
+
+@pytest.fixture
+def chunk(stacked_info):
+    return partial(chunk_of, stacked_info)
+
+
+def test_before_the_first_step_only_the_test_tasks_are_known():
+    line, events = Record(FAMILIES, 0).add(Chunk(0, None, None, evaluation(1, 3), False, 0.5))
+    assert events == []
+    assert (line["clusters"], line["loss"], line["prequential"]) == (1, None, {})
+    assert line["families"]["a"]["error"] == 2.0
+    assert len(line["families"]["a"]["responsibilities"]) == 1
+
+
+def test_line_has_one_entry_per_living_cluster(chunk):
+    line, _ = Record(FAMILIES, 0).add(chunk(4, [1, 1, 2, 2], 3))
+    assert line["clusters"] == 2
+    assert line["batch_responsibilities"] == [0.5, 0.5]
+    assert line["families"]["b"]["component_error"] == [7.0, 7.0]
+    assert line["prequential"] == {"a": 1.0, "b": 4.0}
+
+
+def test_spawn_is_dated_by_the_batch_that_caused_it(chunk):
+    record = Record(FAMILIES, 0)
+    record.add(chunk(4, [1, 1, 1, 1], 3))
+    _, events = record.add(chunk(8, [1, 1, 2, 2], 3))
+    assert events == [{"iteration": 6, "event": "spawned", "clusters": 2}]
+    assert record.spawns == [6]
+
+
+def test_other_seed_is_not_told_of_the_spawn(chunk):
+    record = Record(FAMILIES, 1)
+    record.add(chunk(4, [1, 1, 2, 2], 3))
+    assert record.spawns == []
+
+
+def test_growth_is_an_event_at_the_start_of_the_chunk(chunk):
+    _, events = Record(FAMILIES, 0).add(chunk(4, [1, 1], 6, grown=True))
+    assert events == [{"iteration": 2, "event": "capacity grown", "capacity": 6}]
+
+
+def test_history_is_padded_when_the_capacity_grows(chunk):
+    record = Record(FAMILIES, 0)
+    record.add(chunk(2, [1, 2], 2))
+    record.add(chunk(3, [3], 4, grown=True))
+    assert record.responsibilities.shape == (3, 2, 4)
+    np.testing.assert_array_equal(record.responsibilities[:, 0].argmax(axis=-1), [0, 1, 2])
+
+
+@pytest.mark.parametrize(("name", "shape"), [("errors", (3, 2)), ("family", (3, 2))])
+def test_history_has_a_row_per_iteration(chunk, name, shape):
+    record = Record(FAMILIES, 0)
+    record.add(chunk(2, [1, 2], 2))
+    record.add(chunk(3, [2], 2))
+    assert getattr(record, name).shape == shape

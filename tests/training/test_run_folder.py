@@ -1,0 +1,97 @@
+import dataclasses
+import enum
+import json
+import math
+import os
+
+import pytest
+
+from taskmix.training.run_folder import RunFolder, as_json, claim, software, write_json
+
+
+def test_new_folder_holds_the_settings_and_the_versions(tmp_path):
+    RunFolder.create(tmp_path / "a" / "run", {"seed": 3})
+    config = json.loads((tmp_path / "a" / "run" / "config.json").read_text())
+    assert config["seed"] == 3
+    assert {"taskmix", "jax", "python", "system"} <= set(config["software"])
+
+
+def test_software_names_neither_the_machine_nor_its_paths():
+    told = json.dumps(software())
+    assert os.uname().nodename not in told
+    assert os.sep not in told
+
+
+def test_lines_are_on_disk_as_soon_as_they_are_added(tmp_path):
+    folder = RunFolder.create(tmp_path / "run", {})
+    folder.add_metrics({"iteration": 0})
+    folder.add_metrics({"iteration": 5})
+    folder.add_event({"event": "spawned"})
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["iteration"] for line in lines] == [0, 5]
+    assert (tmp_path / "run" / "events.jsonl").read_text() == '{"event": "spawned"}\n'
+
+
+def test_folder_that_is_empty_may_be_taken(tmp_path):
+    claim(tmp_path)
+    assert tmp_path.is_dir()
+
+
+def test_folder_with_content_is_refused(tmp_path):
+    (tmp_path / "precious").touch()
+    with pytest.raises(OSError, match="choose another --out or remove it"):
+        claim(tmp_path)
+
+
+def test_file_in_place_of_the_folder_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="choose another --out"):
+        claim(tmp_path / "file")
+
+
+def test_folder_that_cannot_be_made_says_why(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=r"Cannot create .*: Not a directory; .*--out"):
+        claim(tmp_path / "file" / "run")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_full_disk_says_so(tmp_path):
+    folder = RunFolder.create(tmp_path / "run", {})
+    (tmp_path / "run" / "metrics.jsonl").unlink()
+    (tmp_path / "run" / "metrics.jsonl").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device; make room"):
+        folder.add_metrics({"iteration": 0})
+
+
+def test_failed_write_leaves_the_old_file_alone(tmp_path):
+    write_json(tmp_path / "summary.json", {"old": 1})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(tmp_path / "summary.json", {"new": math.nan})
+    assert json.loads((tmp_path / "summary.json").read_text()) == {"old": 1}
+    assert os.listdir(tmp_path) == ["summary.json"]
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+@dataclasses.dataclass(frozen=True)
+class Inner:
+    sizes: tuple[int, ...] = (1, 2)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outer:
+    inner: Inner = Inner()
+    colour: Colour = Colour.RED
+    temperature: float = math.inf
+
+
+def test_settings_become_json_with_their_types():
+    assert as_json(Outer()) == {
+        "type": "Outer",
+        "inner": {"type": "Inner", "sizes": [1, 2]},
+        "colour": "red",
+        "temperature": "inf",
+    }
