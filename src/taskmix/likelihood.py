@@ -24,7 +24,7 @@ class Likelihood(Protocol):
         """log p(y | outputs), up to a constant that no parameter changes."""
 
     def own_scale(
-        self, loss: Float[Array, "*tasks"], count: Shaped[Array, "*tasks"]
+        self, loss: Float[Array, "*tasks"], count: Shaped[Array, "*#tasks"]
     ) -> Float[Array, "*tasks"]:
         """Log-likelihood of a task's examples, given that its mean loss is ``loss``."""
 
@@ -60,7 +60,7 @@ class Gaussian:
         return -jnp.sum(jnp.square(outputs - y), axis=-1) / (2 * self.variance)
 
     def own_scale(
-        self, loss: Float[Array, "*tasks"], count: Shaped[Array, "*tasks"]
+        self, loss: Float[Array, "*tasks"], count: Shaped[Array, "*#tasks"]
     ) -> Float[Array, "*tasks"]:
         """Density of residuals on the sphere whose radius the loss gives.
 
@@ -93,7 +93,7 @@ class Categorical:
         return -self.loss(outputs, y)
 
     def own_scale(
-        self, loss: Float[Array, "*tasks"], count: Shaped[Array, "*tasks"]
+        self, loss: Float[Array, "*tasks"], count: Shaped[Array, "*#tasks"]
     ) -> Float[Array, "*tasks"]:
         """Labels carry no scale of their own: the log-likelihood itself."""
         return -count * loss

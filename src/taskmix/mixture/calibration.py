@@ -21,75 +21,75 @@ SMALLEST_LOG_LOSS = -20.0
 LARGEST_LOG_LOSS = 20.0
 SMALLEST_VARIANCE = 1e-2
 
+FITTED_SHARE = 0.25
+"""Weight of the fitted loss beside the held-out one; docs/routing.md compares others."""
 
-class RunningNormal(eqx.Module):
-    """Mean and covariance of vectors seen one batch at a time, one row per cluster.
 
-    A plain average at first, an exponential one later: the rate of a row is
-    max(floor, 1 / (batches + 1)). The covariance starts as one batch's worth of the
-    identity, an e-fold of spread, so that it is never singular.
+class Typical(eqx.Module):
+    """Mean and variance of log losses seen one batch at a time, one entry per cluster.
+
+    A plain average at first, an exponential one later: the rate is
+    max(floor, 1 / (batches + 1)). The variance starts at 1, an e-fold of spread, which
+    counts as one batch.
     """
 
-    mean: Float[Array, "*clusters size"]
-    covariance: Float[Array, "*clusters size size"]
+    mean: Float[Array, "*clusters"]
+    variance: Float[Array, "*clusters"]
     batches: Float[Array, "*clusters"]
 
     @staticmethod
-    def empty(clusters: int, size: int) -> RunningNormal:
-        return RunningNormal(
-            mean=jnp.zeros((clusters, size)),
-            covariance=jnp.broadcast_to(jnp.eye(size), (clusters, size, size)),
-            batches=jnp.zeros(clusters),
-        )
+    def unknown(clusters: int) -> Typical:
+        return Typical(jnp.zeros(clusters), jnp.ones(clusters), jnp.zeros(clusters))
 
-    def row(self, index: Int[Array, ""]) -> RunningNormal:
-        return jax.tree.map(lambda leaf: leaf[index], self)
+    def spread(self) -> Float[Array, "*clusters"]:
+        """The variance, never so small that one odd task is infinitely surprising."""
+        return self.variance + SMALLEST_VARIANCE
 
-    def put(
-        self, index: Int[Array, ""], row: RunningNormal, where: Bool[Array, ""]
-    ) -> RunningNormal:
+    def distance(self, log_losses: Float[Array, "*clusters"]) -> Float[Array, "*clusters"]:
+        """How many standard deviations each cluster's log loss is from its mean."""
+        return jnp.abs(log_losses - self.mean) / jnp.sqrt(self.spread())
+
+    def log_density(self, log_losses: Float[Array, "*clusters"]) -> Float[Array, "*clusters"]:
+        """Log-density of each cluster's log loss, without the constant of 2 pi."""
+        return -0.5 * (jnp.square(self.distance(log_losses)) + jnp.log(self.spread()))
+
+    def expected_loss(self) -> Float[Array, "*clusters"]:
+        """The mean of the log-normal distribution of the loss itself."""
+        return jnp.exp(self.mean + self.variance / 2)
+
+    def put(self, index: Int[Array, ""], entry: Typical, where: Bool[Array, ""]) -> Typical:
+        """Replace one cluster's entry if ``where``; else change no bit."""
         return jax.tree.map(
-            lambda rows, new: rows.at[index].set(jnp.where(where, new, rows[index])), self, row
+            lambda old, new: old.at[index].set(jnp.where(where, new, old[index])), self, entry
         )
 
-    def distance(self, x: Float[Array, "*clusters size"]) -> Float[Array, "*clusters"]:
-        """Squared Mahalanobis distance of one vector from each row."""
-        deviation = x - self.mean
-        # The inverse does not depend on x: one for all tasks, where a solve is one each.
-        precision = jnp.linalg.inv(self._regular())
-        return jnp.einsum("...i,...ij,...j->...", deviation, precision, deviation)
+    def heir(self, parent: Int[Array, ""]) -> Typical:
+        """The entry of a newborn: its parent's spread, and no memory of a level."""
+        return Typical(self.mean[parent], self.variance[parent], jnp.zeros(()))
 
-    def log_density(self, x: Float[Array, "*clusters size"]) -> Float[Array, "*clusters"]:
-        """Log-density of one vector under each row, without the constant of 2 pi."""
-        return -0.5 * (self.distance(x) + jnp.linalg.slogdet(self._regular())[1])
-
-    def _regular(self) -> Float[Array, "*clusters size size"]:
-        size = self.mean.shape[-1]
-        return self.covariance + SMALLEST_VARIANCE * jnp.eye(size)
-
-
-def observe(
-    rows: RunningNormal,
-    index: Int[Array, ""],
-    x: Float[Array, "tasks size"],
-    floor: float,
-    where: Bool[Array, ""],
-) -> RunningNormal:
-    """Let one row see a batch of vectors, if ``where``."""
-    row = rows.row(index)
-    rate = jnp.maximum(floor, 1 / (row.batches + 1))
-    centre = jnp.mean(x, axis=0)
-    shift = centre - row.mean
-    scatter = (x - centre).T @ (x - centre) / x.shape[0]
-    # One batch later than the mean: the covariance it started from counts as a batch.
-    slow = jnp.maximum(floor, 1 / (row.batches + 2))
-    between = (1 - rate) * jnp.outer(shift, shift)
-    seen = RunningNormal(
-        mean=row.mean + rate * shift,
-        covariance=(1 - slow) * row.covariance + slow * (scatter + between),
-        batches=row.batches + 1,
-    )
-    return rows.put(index, seen, where)
+    def observe(
+        self,
+        index: Int[Array, ""],
+        log_losses: Float[Array, " tasks"],
+        floor: float,
+        where: Bool[Array, ""],
+    ) -> Typical:
+        """Let one cluster see the log losses of a batch of its tasks, if ``where``."""
+        old = jax.tree.map(lambda leaf: leaf[index], self)
+        rate = jnp.maximum(floor, 1 / (old.batches + 1))
+        centre = jnp.mean(log_losses)
+        shift = centre - old.mean
+        within = jnp.mean(jnp.square(log_losses - centre))
+        between = (1 - rate) * jnp.square(shift)
+        slow = jnp.maximum(floor, 1 / (old.batches + 2))
+        # With nothing seen there is no level to be far from.
+        between = jnp.where(old.batches > 0, between, 0)
+        seen = Typical(
+            mean=old.mean + rate * shift,
+            variance=(1 - slow) * old.variance + slow * (within + between),
+            batches=old.batches + 1,
+        )
+        return self.put(index, seen, where)
 
 
 def log_loss(loss: Float[Array, "*tasks"]) -> Float[Array, "*tasks"]:
@@ -98,28 +98,32 @@ def log_loss(loss: Float[Array, "*tasks"]) -> Float[Array, "*tasks"]:
     return jnp.clip(jnp.log(safe), SMALLEST_LOG_LOSS, LARGEST_LOG_LOSS)
 
 
-def support_signature(
+def support_log_loss(
     model: Model,
     likelihood: Likelihood,
     adaptation: Adaptation,
     params: PyTree,
     support: Examples,
-    folds: int,
-) -> Float[Array, " 2"]:
-    """Log loss on the support set of one task: after adaptation to it, and held out.
+    parts: int,
+) -> Float[Array, ""]:
+    """How well a cluster explains the support set of one task, as a log loss.
 
-    The first says how far the cluster bends to the task, the second how well that
-    carries over. Neither alone tells families apart as well as both do.
+    A weighted geometric mean of two losses. The fitted one, after adaptation to the whole
+    support set, says how far the cluster bends to the task; the held-out one, on two of
+    ``parts`` parts after adaptation to the others, says how well that carries over.
     """
     adapted = adaptation(model, likelihood, params, support)
-    within = task_loss(model, likelihood, adapted, support)
-    fold = jnp.arange(support.mask.shape[0]) % folds
+    fitted = task_loss(model, likelihood, adapted, support)
+    part = jnp.arange(support.mask.shape[0]) % parts
 
-    def held_out(left_out: Int[Array, ""]) -> Float[Array, " examples"]:
-        rest = Examples(support.x, support.y, support.mask & (fold != left_out))
+    def held_out(first: Int[Array, ""]) -> Float[Array, " examples"]:
+        left_out = (part == first) | (part == (first + 1) % parts)
+        rest = Examples(support.x, support.y, support.mask & ~left_out)
         adapted = adaptation(model, likelihood, params, rest)
-        return likelihood.loss(model.apply(adapted, support.x), support.y)
+        losses = likelihood.loss(model.apply(adapted, support.x), support.y)
+        return jnp.where(left_out, losses, 0)
 
-    losses = jax.vmap(held_out)(jnp.arange(folds))
-    own = jnp.take_along_axis(losses, fold[None], axis=0)[0]
-    return log_loss(jnp.stack([within, masked_mean(own, support.mask)]))
+    # Every example is left out twice.
+    losses = jnp.sum(jax.vmap(held_out)(jnp.arange(parts)), axis=0) / 2
+    held = masked_mean(losses, support.mask)
+    return FITTED_SHARE * log_loss(fitted) + (1 - FITTED_SHARE) * log_loss(held)

@@ -19,12 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 from taskmix.adapt import Adaptation
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Gaussian, Likelihood, masked_mean
-from taskmix.mixture.calibration import (
-    RunningNormal,
-    log_loss,
-    observe,
-    support_signature,
-)
+from taskmix.mixture.calibration import Typical, log_loss, support_log_loss
 from taskmix.mixture.clusters import Clusters, grown, with_rows
 from taskmix.mixture.regimes import RegimeFilter, Regimes, grown_regimes, summarise
 from taskmix.mixture.responsibilities import Judgement, judge, mix, responsibilities, spread
@@ -37,14 +32,16 @@ from taskmix.tasks import Examples, Hints, TaskBatch
 class OnlineState(eqx.Module):
     clusters: Clusters
     regimes: Regimes
-    query: RunningNormal
+    query: Typical
     """Log query losses of each cluster's own tasks."""
-    support: RunningNormal
-    """Their log support losses, fitted and held out."""
+    support: Typical
+    """Their log support losses."""
     tasks: Float[Array, " clusters"]
     """How many tasks each cluster has learned from."""
     global_prior: PyTree
     """Where a cluster starts that has nothing to inherit."""
+    newest: Int[Array, ""]
+    """The cluster that was opened last."""
     cooling: Int[Array, ""]
     """Batches until the next spawn is allowed."""
     boundary_open: Bool[Array, ""]
@@ -59,7 +56,7 @@ class OnlineMixture:
     likelihood: Likelihood = Gaussian()
     adaptation: Adaptation = Adaptation()
     meta_rate: float = 1e-3
-    hazard: float = 1e-3
+    hazard: float = 1e-4
     """Probability, per batch, that the regime changes."""
     concentration: float = 1.0
     """Weight of a new regime beside the number of times that old ones were entered."""
@@ -73,8 +70,10 @@ class OnlineMixture:
     """Batches after a birth before the next: a young cluster's losses still fall."""
     calibration_rate: float = 0.02
     """Floor of the rate at which a cluster's calibration follows its losses."""
-    folds: int = 5
-    """Parts a support set is cut into for held-out losses."""
+    independence: float = 0.7
+    """Fraction of a task's residuals that count as independent of each other."""
+    parts: int = 5
+    """Parts a support set is cut into, two of which are held out at a time."""
     capacity: int = 4
     """Clusters to make room for at the start; doubles when needed."""
     boundaries: bool = False
@@ -82,10 +81,10 @@ class OnlineMixture:
 
     def __post_init__(self) -> None:
         self._filter()
-        for name in ("meta_rate", "calibration_rate"):
+        for name in ("meta_rate", "calibration_rate", "independence"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be positive.")
-        for name, least in (("cool_down", 1), ("folds", 2), ("capacity", 1)):
+        for name, least in (("cool_down", 1), ("parts", 3), ("capacity", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least {least}.")
         if not 0.5 < self.certainty < 1:
@@ -104,10 +103,11 @@ class OnlineMixture:
         return OnlineState(
             clusters=Clusters.stack(rows, self._optimiser(), first),
             regimes=self._filter().init(self.capacity),
-            query=RunningNormal.empty(self.capacity, 1),
-            support=RunningNormal.empty(self.capacity, 2),
+            query=Typical.unknown(self.capacity),
+            support=Typical.unknown(self.capacity),
             tasks=jnp.zeros(self.capacity),
             global_prior=params,
+            newest=jnp.asarray(0),
             cooling=jnp.asarray(self.cool_down),
             boundary_open=jnp.asarray(False),
         )
@@ -119,8 +119,7 @@ class OnlineMixture:
         clusters = state.clusters
         judged = judge(self.model, self.likelihood, self.adaptation, clusters.params, batch)
         log_losses = log_loss(judged.query_loss)
-        count = batch.query.count()[:, None].astype(log_losses.dtype)
-        scale = self.likelihood.own_scale(jnp.exp(log_losses), count)
+        scale = self._scale(log_losses, batch.query.count()[:, None])
         regimes, verdict = self._filter().judge(
             state.regimes, summarise(log_losses, scale), state.query, clusters.alive
         )
@@ -133,18 +132,19 @@ class OnlineMixture:
         index = jnp.where(opened, newborn, jnp.argmax(verdict.belief))
         clusters, parent = self._born(state, judged, batch, newborn, opened)
         regimes = self._filter().born(regimes, newborn, opened)
-        query, support = self._inherited(state, newborn, parent, opened)
+        query = state.query.put(newborn, state.query.heir(parent), opened)
+        support = state.support.put(newborn, state.support.heir(parent), opened)
 
         # What the batch may teach its cluster: nothing while it is likely of a new kind,
         # and nothing to older clusters while a newborn finds its level.
         share = jnp.where(opened, 1.0, verdict.belief[index] * (1 - suspicion))
-        newest = index == clusters.count() - 1
-        learns = (share > 0.5) & (newest | (state.cooling == 0))
+        newest = jnp.where(opened, newborn, state.newest)
+        learns = (share > 0.5) & ((index == newest) | (state.cooling == 0))
         losses = query_losses(self.model, self.likelihood, self.adaptation, batch)
-        signatures = self._signatures(clusters.take(index)[0], batch.support)
+        supports = self._some_support_losses(clusters.take(index)[0], batch.support)
         clusters, own = update_one(clusters, losses, index, self._optimiser(), share, learns)
-        query = observe(query, index, log_loss(own)[:, None], self.calibration_rate, learns)
-        support = observe(support, index, signatures, self.calibration_rate / 4, learns)
+        query = query.observe(index, log_loss(own), self.calibration_rate, learns)
+        support = support.observe(index, supports, self.calibration_rate / 4, learns)
 
         predicted = mix(jnp.broadcast_to(verdict.expected, log_losses.shape), judged.predicted)
         errors = self.likelihood.error(predicted, batch.query.y)
@@ -156,6 +156,7 @@ class OnlineMixture:
             support=support,
             tasks=state.tasks.at[index].add(jnp.where(learns, log_losses.shape[0], 0.0)),
             global_prior=state.global_prior,
+            newest=newest,
             cooling=cooled(state.cooling, opened, self.cool_down),
             boundary_open=self._boundary_open(state, batch) & ~opened,
         )
@@ -178,20 +179,19 @@ class OnlineMixture:
         def one(params: PyTree) -> tuple[Array, Array]:
             adapted = self.adaptation(self.model, self.likelihood, params, support)
             outputs = self.model.apply(adapted, query_x)
-            return self.likelihood.predictive(outputs), self._signature(params, support)
+            return self.likelihood.predictive(outputs), self._support_loss(params, support)
 
-        predicted, signatures = jax.vmap(one)(clusters.params)
-        scale = self.likelihood.own_scale(jnp.exp(jnp.mean(signatures, axis=-1)), support.count())
-        evidence = state.support.log_density(signatures) + scale
+        predicted, losses = jax.vmap(one)(clusters.params)
+        evidence = state.support.log_density(losses) + self._scale(losses, support.count())
         weights = responsibilities(evidence + jnp.log(state.tasks + 1), clusters.alive)
-        distance = jnp.where(clusters.alive, state.support.distance(signatures), jnp.inf)
-        noise = jnp.exp(state.query.mean[:, 0] + state.query.covariance[:, 0, 0] / 2)
+        distance = jnp.where(clusters.alive, state.support.distance(losses), jnp.inf)
+        noise = self.likelihood.noise(state.query.expected_loss())
         return Prediction(
             mean=mix(weights, predicted),
-            variance=spread(weights, predicted, self.likelihood.noise(noise)),
+            variance=spread(weights, predicted, noise),
             components=predicted,
             responsibilities=weights,
-            novelty=1 - jnp.exp(-0.5 * jnp.min(distance)),
+            novelty=jax.lax.erf(jnp.min(distance) / jnp.sqrt(2.0)),
         )
 
     def has_room(self, state: OnlineState, iterations: int) -> Bool[Array, ""]:
@@ -201,15 +201,13 @@ class OnlineMixture:
     def grow(self, state: OnlineState) -> OnlineState:
         capacity = state.clusters.capacity
         query, support = with_rows((state.query, state.support), capacity)
-        return OnlineState(
+        return dataclasses.replace(
+            state,
             clusters=grown(state.clusters),
             regimes=grown_regimes(state.regimes),
             query=query,
             support=support,
             tasks=jnp.concatenate([state.tasks, jnp.zeros(capacity)]),
-            global_prior=state.global_prior,
-            cooling=state.cooling,
-            boundary_open=state.boundary_open,
         )
 
     def _filter(self) -> RegimeFilter:
@@ -218,15 +216,20 @@ class OnlineMixture:
     def _optimiser(self) -> optax.GradientTransformation:
         return optax.adam(self.meta_rate)
 
-    def _signature(self, params: PyTree, support: Examples) -> Float[Array, " 2"]:
-        return support_signature(
-            self.model, self.likelihood, self.adaptation, params, support, self.folds
+    def _scale(
+        self, log_losses: Float[Array, "*tasks clusters"], count: Int[Array, "*count"]
+    ) -> Float[Array, "*tasks clusters"]:
+        return self.likelihood.own_scale(jnp.exp(log_losses), self.independence * count)
+
+    def _support_loss(self, params: PyTree, support: Examples) -> Float[Array, ""]:
+        return support_log_loss(
+            self.model, self.likelihood, self.adaptation, params, support, self.parts
         )
 
-    def _signatures(self, params: PyTree, support: Examples) -> Float[Array, "some 2"]:
-        """Signatures of every fifth task: they cost as many adaptations as there are folds."""
+    def _some_support_losses(self, params: PyTree, support: Examples) -> Float[Array, " some"]:
+        """Of every fifth task only: each costs as many adaptations as there are parts."""
         some = jax.tree.map(lambda leaf: leaf[::5], support)
-        return jax.vmap(self._signature, (None, 0))(params, some)
+        return jax.vmap(self._support_loss, (None, 0))(params, some)
 
     def _may_spawn(self, state: OnlineState, batch: TaskBatch) -> Bool[Array, ""]:
         room = state.clusters.count() < state.clusters.capacity
@@ -266,19 +269,3 @@ class OnlineMixture:
             state.global_prior,
         )
         return clusters.put(newborn, params, self._optimiser().init(params), where), parent
-
-    def _inherited(
-        self,
-        state: OnlineState,
-        newborn: Int[Array, ""],
-        parent: Int[Array, ""],
-        where: Bool[Array, ""],
-    ) -> tuple[RunningNormal, RunningNormal]:
-        """A newborn takes over the spread of its parent's losses and forgets their level."""
-
-        def young(rows: RunningNormal) -> RunningNormal:
-            old = rows.row(parent)
-            blank = RunningNormal(old.mean, old.covariance, jnp.zeros_like(old.batches))
-            return rows.put(newborn, blank, where)
-
-        return young(state.query), young(state.support)

@@ -33,6 +33,8 @@ class PaperState(eqx.Module):
     counts: WindowedCounts
     global_prior: PyTree
     iteration: Int[Array, ""]
+    newest: Int[Array, ""]
+    """The cluster that was opened last."""
     cooling: Int[Array, ""]
     """Iterations left of the cool-down; 0 when the spawning test is open."""
 
@@ -94,6 +96,7 @@ class PaperMixture:
             counts=WindowedCounts.empty(self.window, self.capacity),
             global_prior=params,
             iteration=jnp.asarray(0),
+            newest=jnp.asarray(0),
             cooling=jnp.asarray(1 if self.boundaries else 0),
         )
 
@@ -128,9 +131,10 @@ class PaperMixture:
         clusters = clusters.put(newborn, fresh, self._optimiser().init(fresh), opened)
 
         frozen = (cooling > 0) & (clusters.count() > 1)
-        newest = jnp.arange(clusters.capacity) == clusters.count() - 1
+        newest = jnp.where(opened, newborn, state.newest)
+        may_learn = (jnp.arange(clusters.capacity) == newest) | ~frozen
         losses = query_losses(self.model, self.likelihood, self.adaptation, batch)
-        clusters = update_each(clusters, losses, shares, self._optimiser(), newest | ~frozen)
+        clusters = update_each(clusters, losses, shares, self._optimiser(), may_learn)
 
         query_loss = judged.query_loss[:, :-1]
         expected = self.likelihood.error(mix(without, judged.predicted[:, :-1]), batch.query.y)
@@ -139,6 +143,7 @@ class PaperMixture:
             counts=state.counts.push(shares),
             global_prior=global_prior,
             iteration=state.iteration + 1,
+            newest=newest,
             cooling=self._cooled(cooling, opened),
         )
         info = Info(

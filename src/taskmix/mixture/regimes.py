@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from taskmix.mixture.calibration import SMALLEST_VARIANCE, RunningNormal
+from taskmix.mixture.calibration import Typical
 
 
 class BatchSummary(eqx.Module):
@@ -59,7 +59,7 @@ class Verdict(eqx.Module):
 class RegimeFilter:
     """A sticky Chinese restaurant for batches."""
 
-    hazard: float = 1e-3
+    hazard: float = 1e-4
     concentration: float = 1.0
     breadth: float = 1.0
     memory: int = 20
@@ -82,7 +82,7 @@ class RegimeFilter:
         self,
         regimes: Regimes,
         batch: BatchSummary,
-        losses: RunningNormal,
+        losses: Typical,
         alive: Bool[Array, " clusters"],
     ) -> tuple[Regimes, Verdict]:
         """Take in a batch; ``losses`` is what the clusters' log query losses look like."""
@@ -103,7 +103,7 @@ class RegimeFilter:
     def probability_of_new(
         self,
         recent: BatchSummary,
-        losses: RunningNormal,
+        losses: Typical,
         alive: Bool[Array, " clusters"],
         entered: Float[Array, " clusters"],
     ) -> Float[Array, ""]:
@@ -122,17 +122,16 @@ class RegimeFilter:
         return jax.nn.sigmoid(jnp.log(prior) + jax.nn.logsumexp(begun))
 
     def log_bayes_factor(
-        self, batch: BatchSummary, losses: RunningNormal
+        self, batch: BatchSummary, losses: Typical
     ) -> Float[Array, "*batches clusters"]:
         """Unknown mean against the cluster's own, for the mean log loss of n tasks.
 
         With r = n breadth^2 and d = (mean - m) / sqrt(v / n) it is
         -1/2 log(1 + r) + 1/2 d^2 r / (1 + r).
         """
-        mean, variance = _marginal(losses)
         tasks = batch.tasks[..., None]
         freedom = tasks * self.breadth**2
-        deviation = tasks * jnp.square(batch.mean - mean) / variance
+        deviation = tasks * jnp.square(losses.distance(batch.mean))
         return -0.5 * jnp.log1p(freedom) + 0.5 * deviation * freedom / (1 + freedom)
 
     def born(self, regimes: Regimes, index: Int[Array, ""], where: Bool[Array, ""]) -> Regimes:
@@ -159,12 +158,11 @@ def summarise(
     )
 
 
-def log_evidence(batch: BatchSummary, losses: RunningNormal) -> Float[Array, "*batches clusters"]:
+def log_evidence(batch: BatchSummary, losses: Typical) -> Float[Array, "*batches clusters"]:
     """log p(batch | regime) for each existing cluster."""
-    mean, variance = _marginal(losses)
-    squared = batch.square - 2 * mean * batch.mean + jnp.square(mean)
-    typical = -0.5 * batch.tasks[..., None] * (squared / variance + jnp.log(variance))
-    return typical + batch.scale
+    squared = batch.square - 2 * losses.mean * batch.mean + jnp.square(losses.mean)
+    spread = losses.spread()
+    return batch.scale - 0.5 * batch.tasks[..., None] * (squared / spread + jnp.log(spread))
 
 
 def grown_regimes(regimes: Regimes) -> Regimes:
@@ -179,10 +177,6 @@ def grown_regimes(regimes: Regimes) -> Regimes:
         wider(regimes.entered),
         BatchSummary(recent.tasks, wider(recent.mean), wider(recent.square), wider(recent.scale)),
     )
-
-
-def _marginal(losses: RunningNormal) -> tuple[Array, Array]:
-    return losses.mean[:, 0], losses.covariance[:, 0, 0] + SMALLEST_VARIANCE
 
 
 def _summed_from_newest(recent: BatchSummary) -> BatchSummary:

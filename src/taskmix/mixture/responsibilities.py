@@ -16,9 +16,9 @@ from taskmix.tasks import Examples, TaskBatch
 class Judgement(eqx.Module):
     """How the clusters did on the tasks of a batch, after adaptation to their support sets."""
 
-    support_log_likelihood: Float[Array, "tasks clusters"]
-    query_loss: Float[Array, "tasks clusters"]
-    predicted: Float[Array, "tasks clusters query outputs"]
+    support_log_likelihood: Float[Array, "*tasks_clusters"]
+    query_loss: Float[Array, "*tasks_clusters"]
+    predicted: Float[Array, "*tasks_clusters query outputs"]
 
 
 def judge(
@@ -66,7 +66,12 @@ def mix(
     weights: Float[Array, "*tasks clusters"],
     predicted: Float[Array, "*tasks clusters query outputs"],
 ) -> Float[Array, "*tasks query outputs"]:
-    """The mixture mean. What carries no weight is left out even if it is not finite."""
+    """The mixture mean. A cluster whose prediction is not finite has no say in it."""
+    finite = jnp.all(jnp.isfinite(predicted), axis=(-2, -1))
+    weights = jnp.where(finite, weights, 0)
+    total = jnp.sum(weights, axis=-1, keepdims=True)
+    # Where nothing was left out the weights stay as they are, bit for bit.
+    weights = jnp.where(jnp.all(finite, axis=-1, keepdims=True), weights, weights / total)
     weights = weights[..., None, None]
     return jnp.sum(jnp.where(weights > 0, weights * predicted, 0), axis=-3)
 
