@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PyTree
 
 from taskmix.likelihood import Likelihood, masked_mean
 from taskmix.models import Model
-from taskmix.tasks import Examples
+from taskmix.tasks import Examples, TaskBatch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +47,30 @@ class Adaptation:
             scale = self.rate * _clip_scale(step, self.clip)
             params = jax.tree.map(lambda p, g, s=scale: p - s * g, params, step)
         return params
+
+
+def meta_gradient(
+    model: Model,
+    likelihood: Likelihood,
+    adaptation: Adaptation,
+    params: PyTree,
+    batch: TaskBatch,
+) -> tuple[PyTree, Float[Array, " tasks"], Float[Array, "tasks query outputs"]]:
+    """Gradient of the mean query loss after adaptation; the losses; and the predictions."""
+
+    def judge(
+        params: PyTree, support: Examples, query: Examples
+    ) -> tuple[Float[Array, ""], Float[Array, "query outputs"]]:
+        outputs = model.apply(adaptation(model, likelihood, params, support), query.x)
+        loss = masked_mean(likelihood.loss(outputs, query.y), query.mask)
+        return loss, likelihood.predictive(outputs)
+
+    def objective(params: PyTree) -> tuple[Float[Array, ""], tuple[Array, Array]]:
+        judged = jax.vmap(judge, (None, 0, 0))(params, batch.support, batch.query)
+        return jnp.mean(judged[0]), judged
+
+    gradient, (losses, predicted) = jax.grad(objective, has_aux=True)(params)
+    return gradient, losses, predicted
 
 
 def task_loss(

@@ -9,12 +9,11 @@ from __future__ import annotations
 import dataclasses
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Key, PyTree
 
-from taskmix.adapt import Adaptation
+from taskmix.adapt import Adaptation, meta_gradient
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Gaussian, Likelihood, masked_mean
 from taskmix.models import MLP, Model
@@ -49,18 +48,15 @@ class MAML:
         self, state: MAMLState, batch: TaskBatch, key: Key[Array, ""]
     ) -> tuple[MAMLState, Info]:
         batch = batch.without_padding_values()
-
-        def objective(params: PyTree) -> tuple[Array, Array]:
-            losses, errors = jax.vmap(self._judge, (None, 0, 0))(params, batch.support, batch.query)
-            return jnp.mean(losses), errors
-
-        (loss, errors), gradient = jax.value_and_grad(objective, has_aux=True)(state.params)
+        gradient, losses, predicted = meta_gradient(
+            self.model, self.likelihood, self.adaptation, state.params, batch
+        )
         updates, optimiser = optax.adam(self.meta_rate).update(gradient, state.optimiser)
-        tasks = errors.shape[0]
+        errors = self.likelihood.error(predicted, batch.query.y)
         info = Info(
-            loss=loss,
-            error=errors,
-            responsibilities=jnp.ones((tasks, 1)),
+            loss=jnp.mean(losses),
+            error=masked_mean(errors, batch.query.mask),
+            responsibilities=jnp.ones((losses.shape[0], 1)),
             clusters=jnp.asarray(1),
             spawned=jnp.asarray(False),
             suspicion=jnp.asarray(0.0),

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from itertools import chain
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,10 +17,15 @@ from rich.console import Console
 from taskmix.cli.flags import Flat, first_argument, parse
 from taskmix.cli.output import EXPERIMENTS, console_for, show
 from taskmix.experiments import METHODS, Regression, build_learner, compare, method, run_method
+from taskmix.experiments.methods import Build
+from taskmix.experiments.summary import Summary
+from taskmix.learner import Learner
 from taskmix.report import loss_figure, read_runs, responsibility_figure
 from taskmix.training import Settings
 from taskmix.training.loop import check_seeds
 from taskmix.training.run_folder import claim, write_json
+
+ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +36,8 @@ class SeveralFlags:
     """One run of each method per seed, trained side by side."""
     out: Path | None = None
     """Folder to create for the results (default: runs/NAME)."""
+    workers: int = 1
+    """Processes to share the methods out to; one a core is best."""
     quiet: bool = False
     """Say nothing while training."""
     experiment: Annotated[Regression, Flat] = Regression()
@@ -38,7 +49,7 @@ class CompareFlags(SeveralFlags):
     """Train several methods on the same stream."""
 
     methods: tuple[str, ...] = tuple(METHODS)
-    """Some of those that `taskmix methods` lists."""
+    """Some of those that `taskmix methods` lists; NAME:paper for a paper's own rule."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -55,28 +66,51 @@ def compare_methods(
     """Train every method on every seed and write what came out."""
     if not methods or len(set(methods)) != len(methods):
         raise ValueError(f"--methods is {list(methods)}; name at least one, and each once.")
-    chosen = [method(name) for name in methods]
+    if flags.workers < 1:
+        raise ValueError(f"--workers is {flags.workers}; it must be at least 1.")
     settings = flags.experiment.learner_settings()
-    learners = {one.name: build_learner(one.build, settings, {}) for one in chosen}
+    learners = {name: build_learner(_rule(name), settings, {}) for name in methods}
     check_seeds(flags.seeds)
     # Whatever is wrong with the stream is said before the folder exists.
     flags.experiment.stream()
     claim(out)
-    summaries = []
-    for name, learner in learners.items():
-        summaries += run_method(
-            flags.experiment,
-            {"experiment": experiment, "method": name, "rule": "ours"},
-            learner,
-            flags.seeds,
-            partial(_folder, out / name),
-            flags.training,
-            console_for(flags.quiet),
-        )
-    told = {one.name: one.told.value for one in chosen}
-    comparison = compare(experiment, told, summaries)
+    train = partial(_train, experiment, flags, out)
+    if flags.workers == 1:
+        summaries = [train(name, learner) for name, learner in learners.items()]
+    else:
+        with _pool(flags.workers) as pool:
+            summaries = list(pool.map(train, learners, learners.values()))
+    told = {name: learner.told.value for name, learner in learners.items()}
+    comparison = compare(experiment, told, chain.from_iterable(summaries))
     write_json(out / "comparison.json", comparison)
     return comparison
+
+
+def _rule(name: str) -> Build:
+    """``nonparametric`` is our rule of that method, ``nonparametric:paper`` the paper's."""
+    base, _, rule = name.partition(":")
+    return method(base).rule(rule or "ours")
+
+
+def _train(
+    experiment: str, flags: SeveralFlags, out: Path, name: str, learner: Learner
+) -> list[Summary]:
+    labels = {"experiment": experiment, "method": name}
+    folder = partial(_folder, out / name.replace(":", "-"))
+    console = console_for(flags.quiet, plain=flags.workers > 1)
+    return run_method(
+        flags.experiment, labels, learner, flags.seeds, folder, flags.training, console
+    )
+
+
+def _pool(workers: int) -> ProcessPoolExecutor:
+    # Spawned, because a process that has used JAX must not be forked.
+    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_one_thread)
+
+
+def _one_thread() -> None:
+    """A worker has one core to itself; threads of its own would only contend for it."""
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD}"
 
 
 def _folder(parent: Path, seed: int) -> Path:
@@ -89,5 +123,6 @@ def draw(out: Path, methods: Sequence[str]) -> list[Path]:
     figures = list(loss_figure(runs, out / "figures" / "loss"))
     for name in methods:
         own = [run for run in runs if run.method == name]
-        figures += responsibility_figure(own, out / "figures" / f"responsibilities-{name}")
+        path = out / "figures" / f"responsibilities-{name.replace(':', '-')}"
+        figures += responsibility_figure(own, path)
     return figures

@@ -13,9 +13,12 @@ from taskmix.report import comparison_table
 EXPERIMENTS = ("regression",)
 
 
-def console_for(quiet: bool) -> Console:
-    """Where progress goes. Standard error is kept for the one line of an error."""
-    return Console(quiet=quiet)
+def console_for(quiet: bool, plain: bool = False) -> Console:
+    """Where progress goes. Standard error is kept for the one line of an error.
+
+    ``plain`` is for several processes that write at once: lines mix, bars do not.
+    """
+    return Console(quiet=quiet, force_terminal=False if plain else None)
 
 
 def show(

@@ -7,6 +7,8 @@ losses of its own tasks, and a task is judged by how well it fits there.
 
 from __future__ import annotations
 
+import itertools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -59,9 +61,8 @@ class Typical(eqx.Module):
 
     def put(self, index: Int[Array, ""], entry: Typical, where: Bool[Array, ""]) -> Typical:
         """Replace one cluster's entry if ``where``; else change no bit."""
-        return jax.tree.map(
-            lambda old, new: old.at[index].set(jnp.where(where, new, old[index])), self, entry
-        )
+        chosen = (jnp.arange(self.mean.shape[0]) == index) & where
+        return jax.tree.map(lambda old, new: jnp.where(chosen, new, old), self, entry)
 
     def heir(self, parent: Int[Array, ""]) -> Typical:
         """The entry of a newborn: its parent's spread, and no memory of a level."""
@@ -109,21 +110,23 @@ def support_log_loss(
     """How well a cluster explains the support set of one task, as a log loss.
 
     A weighted geometric mean of two losses. The fitted one, after adaptation to the whole
-    support set, says how far the cluster bends to the task; the held-out one, on two of
-    ``parts`` parts after adaptation to the others, says how well that carries over.
+    support set, says how far the cluster bends to the task; the held-out one says how
+    well that carries over. For it the support set is cut into ``parts``, and every two of
+    them are predicted after adaptation to the others.
     """
     adapted = adaptation(model, likelihood, params, support)
     fitted = task_loss(model, likelihood, adapted, support)
     part = jnp.arange(support.mask.shape[0]) % parts
+    pairs = jnp.asarray(list(itertools.combinations(range(parts), 2)))
 
-    def held_out(first: Int[Array, ""]) -> Float[Array, " examples"]:
-        left_out = (part == first) | (part == (first + 1) % parts)
+    def held_out(pair: Int[Array, " 2"]) -> Float[Array, " examples"]:
+        left_out = (part == pair[0]) | (part == pair[1])
         rest = Examples(support.x, support.y, support.mask & ~left_out)
         adapted = adaptation(model, likelihood, params, rest)
         losses = likelihood.loss(model.apply(adapted, support.x), support.y)
         return jnp.where(left_out, losses, 0)
 
-    # Every example is left out twice.
-    losses = jnp.sum(jax.vmap(held_out)(jnp.arange(parts)), axis=0) / 2
+    times_left_out = parts - 1
+    losses = jnp.sum(jax.vmap(held_out)(pairs), axis=0) / times_left_out
     held = masked_mean(losses, support.mask)
     return FITTED_SHARE * log_loss(fitted) + (1 - FITTED_SHARE) * log_loss(held)

@@ -42,17 +42,19 @@ class Clusters(eqx.Module):
         self, index: Int[Array, ""], params: PyTree, optimiser: PyTree, where: Bool[Array, ""]
     ) -> Clusters:
         """Replace one cluster and call it alive, if ``where``; else change no bit."""
+        # A mask rather than an indexed update, which vmap over seeds turns into a scatter.
+        chosen = (jnp.arange(self.capacity) == index) & where
         params, optimiser = jax.tree.map(
-            lambda rows, row: rows.at[index].set(jnp.where(where, row, rows[index])),
+            lambda rows, row: jnp.where(as_rows(chosen, rows), row[None], rows),
             (self.params, self.optimiser),
             (params, optimiser),
         )
-        return Clusters(params, optimiser, self.alive.at[index].set(self.alive[index] | where))
+        return Clusters(params, optimiser, self.alive | chosen)
 
     def replaced(self, other: Clusters, where: Bool[Array, " clusters"]) -> Clusters:
         """Rows of ``other`` where asked, own rows elsewhere, bit for bit."""
         params, optimiser = jax.tree.map(
-            lambda mine, theirs: jnp.where(_as_rows(where, mine), theirs, mine),
+            lambda mine, theirs: jnp.where(as_rows(where, mine), theirs, mine),
             (self.params, self.optimiser),
             (other.params, other.optimiser),
         )
@@ -78,5 +80,6 @@ def grown(clusters: Clusters) -> Clusters:
     return Clusters(params, optimiser, alive)
 
 
-def _as_rows(mask: Bool[Array, " clusters"], leaf: Array) -> Array:
+def as_rows(mask: Bool[Array, " clusters"], leaf: Array) -> Array:
+    """The mask with as many axes as ``leaf``, to choose whole rows of it."""
     return mask.reshape(mask.shape + (1,) * (leaf.ndim - 1))

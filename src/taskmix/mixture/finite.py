@@ -14,12 +14,12 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from taskmix.adapt import Adaptation
+from taskmix.adapt import Adaptation, meta_gradient
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Gaussian, Likelihood, masked_mean
 from taskmix.mixture.clusters import Clusters
 from taskmix.mixture.responsibilities import Judgement, judge, mix, responsibilities, spread
-from taskmix.mixture.update import weighted
+from taskmix.mixture.update import update_one, weighted
 from taskmix.models import MLP, Model
 from taskmix.tasks import Examples, Hints, TaskBatch
 
@@ -60,6 +60,8 @@ class FiniteMixture:
 
     def step(self, state: Clusters, batch: TaskBatch, key: Key[Array, ""]) -> tuple[Clusters, Info]:
         batch = batch.without_padding_values()
+        if self.components == 1:
+            return self._step_alone(state, batch)
 
         def objective(params: PyTree) -> tuple[Array, tuple[Judgement, Array]]:
             judged = self._judge(params, batch)
@@ -82,6 +84,26 @@ class FiniteMixture:
             suspicion=jnp.asarray(0.0),
         )
         return Clusters(params, optimiser, state.alive), info
+
+    def _step_alone(self, state: Clusters, batch: TaskBatch) -> tuple[Clusters, Info]:
+        """One component takes every task whole: this is MAML, and gives the same bits."""
+        first = jnp.asarray(0)
+        gradient, losses, predicted = meta_gradient(
+            self.model, self.likelihood, self.adaptation, state.take(first)[0], batch
+        )
+        clusters = update_one(
+            state, first, gradient, self._optimiser(), jnp.asarray(1.0), jnp.asarray(True)
+        )
+        errors = self.likelihood.error(predicted, batch.query.y)
+        info = Info(
+            loss=jnp.mean(losses),
+            error=masked_mean(errors, batch.query.mask),
+            responsibilities=jnp.ones((losses.shape[0], 1)),
+            clusters=state.count(),
+            spawned=jnp.asarray(False),
+            suspicion=jnp.asarray(0.0),
+        )
+        return clusters, info
 
     def predict(
         self, state: Clusters, support: Examples, query_x: Array, hints: Hints | None = None

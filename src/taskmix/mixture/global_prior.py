@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
+from taskmix.mixture.clusters import as_rows
+
 Refresh = Literal["average", "weighted", "density"]
 
 
@@ -32,7 +34,12 @@ def summary(
         drawn = jax.random.categorical(key, jnp.log(weights))
         return jax.tree.map(lambda leaf: leaf[drawn], params)
     weights = weights / jnp.sum(weights)
-    return jax.tree.map(lambda leaf: jnp.tensordot(weights, leaf, axes=1), params)
+
+    def average(leaf: Array) -> Array:
+        living = jnp.where(as_rows(alive, leaf), leaf, 0)
+        return jnp.tensordot(weights, living, axes=1)
+
+    return jax.tree.map(average, params)
 
 
 def candidate(centre: PyTree, noise: float, key: Key[Array, ""]) -> PyTree:

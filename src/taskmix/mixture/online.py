@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from taskmix.adapt import Adaptation
+from taskmix.adapt import Adaptation, meta_gradient
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Gaussian, Likelihood, masked_mean
 from taskmix.mixture.calibration import Typical, log_loss, support_log_loss
@@ -73,7 +73,7 @@ class OnlineMixture:
     independence: float = 0.7
     """Fraction of a task's residuals that count as independent of each other."""
     parts: int = 5
-    """Parts a support set is cut into, two of which are held out at a time."""
+    """Parts a support set is cut into, every two of which are held out once."""
     capacity: int = 4
     """Clusters to make room for at the start; doubles when needed."""
     boundaries: bool = False
@@ -81,7 +81,11 @@ class OnlineMixture:
 
     def __post_init__(self) -> None:
         self._filter()
-        for name in ("meta_rate", "calibration_rate", "independence"):
+        if not 0 < self.calibration_rate <= 1:
+            raise ValueError(
+                f"calibration_rate is {self.calibration_rate}; it must lie between 0 and 1."
+            )
+        for name in ("meta_rate", "independence"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be positive.")
         for name, least in (("cool_down", 1), ("parts", 3), ("capacity", 1)):
@@ -139,10 +143,14 @@ class OnlineMixture:
         # and nothing to older clusters while a newborn finds its level.
         share = jnp.where(opened, 1.0, verdict.belief[index] * (1 - suspicion))
         newest = jnp.where(opened, newborn, state.newest)
+        own_params, _ = clusters.take(index)
+        gradient, own, _ = meta_gradient(
+            self.model, self.likelihood, self.adaptation, own_params, batch
+        )
         learns = (share > 0.5) & ((index == newest) | (state.cooling == 0))
-        losses = query_losses(self.model, self.likelihood, self.adaptation, batch)
-        supports = self._some_support_losses(clusters.take(index)[0], batch.support)
-        clusters, own = update_one(clusters, losses, index, self._optimiser(), share, learns)
+        learns &= jnp.all(jnp.isfinite(own))
+        supports = self._some_support_losses(own_params, batch.support)
+        clusters = update_one(clusters, index, gradient, self._optimiser(), share, learns)
         query = query.observe(index, log_loss(own), self.calibration_rate, learns)
         support = support.observe(index, supports, self.calibration_rate / 4, learns)
 
@@ -227,7 +235,7 @@ class OnlineMixture:
         )
 
     def _some_support_losses(self, params: PyTree, support: Examples) -> Float[Array, " some"]:
-        """Of every fifth task only: each costs as many adaptations as there are parts."""
+        """Of every fifth task only: each costs an adaptation per pair of parts."""
         some = jax.tree.map(lambda leaf: leaf[::5], support)
         return jax.vmap(self._support_loss, (None, 0))(params, some)
 
@@ -238,7 +246,7 @@ class OnlineMixture:
         return room & (state.cooling == 0)
 
     def _boundary_open(self, state: OnlineState, batch: TaskBatch) -> Bool[Array, ""]:
-        if batch.hints is None:
+        if batch.hints is None or not self.boundaries:
             return state.boundary_open
         return state.boundary_open | batch.hints.boundary
 

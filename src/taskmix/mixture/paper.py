@@ -7,6 +7,7 @@ notices shifts reliably nor protects old clusters; docs/model.md has the measure
 from __future__ import annotations
 
 import dataclasses
+from typing import get_args
 
 import equinox as eqx
 import jax
@@ -78,6 +79,10 @@ class PaperMixture:
         for name in ("coefficient", "noise", "warm_up"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be 0 or more.")
+        if self.refresh not in get_args(Refresh):
+            raise ValueError(
+                f"refresh is {self.refresh!r}; it must be one of {', '.join(get_args(Refresh))}."
+            )
         for name in ("window", "cool_down", "refresh_every", "capacity"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")

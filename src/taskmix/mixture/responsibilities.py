@@ -67,7 +67,7 @@ def mix(
     predicted: Float[Array, "*tasks clusters query outputs"],
 ) -> Float[Array, "*tasks query outputs"]:
     """The mixture mean. A cluster whose prediction is not finite has no say in it."""
-    finite = jnp.all(jnp.isfinite(predicted), axis=(-2, -1))
+    finite = jnp.all(jnp.isfinite(predicted), axis=(-2, -1)) | (weights == 0)
     weights = jnp.where(finite, weights, 0)
     total = jnp.sum(weights, axis=-1, keepdims=True)
     # Where nothing was left out the weights stay as they are, bit for bit.

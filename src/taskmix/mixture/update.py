@@ -58,26 +58,17 @@ def update_each(
 
 def update_one(
     clusters: Clusters,
-    losses: TaskLosses,
     index: Int[Array, ""],
+    gradient: PyTree,
     optimiser: optax.GradientTransformation,
     size: Float[Array, ""],
     where: Bool[Array, ""],
-) -> tuple[Clusters, Float[Array, " tasks"]]:
-    """Move one cluster by ``size`` times its optimiser's step; its cost ignores the others.
-
-    Returns the clusters and the losses of the tasks before the step.
-    """
+) -> Clusters:
+    """Move one cluster by ``size`` times its optimiser's step, if ``where``."""
     params, state = clusters.take(index)
-
-    def objective(params: PyTree) -> tuple[Float[Array, ""], Float[Array, " tasks"]]:
-        each = losses(params)
-        return jnp.mean(each), each
-
-    gradient, each = jax.grad(objective, has_aux=True)(params)
     updates, state = optimiser.update(gradient, state, params)
     params = jax.tree.map(lambda p, u: p + size * u, params, updates)
-    return clusters.put(index, params, state, where & jnp.all(jnp.isfinite(each))), each
+    return clusters.put(index, params, state, where)
 
 
 def weighted(
