@@ -17,7 +17,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 demo: setup  ## Run the continual regression stream and draw its figure
-	$(BIN)/taskmix reproduce figure-5 --out runs/demo
+	rm -rf runs/demo
+	$(BIN)/taskmix reproduce figure-5 --seeds 10 --workers 2 --out runs/demo
 
 test: setup  ## Run the tests, without the slow ones
 	$(BIN)/pytest -m "not slow" -n 2

@@ -65,7 +65,7 @@ def test_metrics_follow_the_schema(run_folder):
     ]
     for line in lines:
         assert set(line) == {
-            *("iteration", "clusters", "loss", "seconds"),
+            *("iteration", "clusters", "loss", "suspicion", "seconds"),
             *("batch_responsibilities", "prequential", "families"),
         }
         assert set(line["families"]["step"]) == {

@@ -36,7 +36,7 @@ def chunk_of(
         responsibilities,
         counts,
         np.diff(counts, axis=1, prepend=counts[:, :1]) > 0,
-        np.zeros((2, length)),
+        np.broadcast_to(np.linspace(0.5, 0, length), (2, length)),
     )
     families = np.broadcast_to([0, 1], (2, length, 2))
     return Chunk(stop, info, families, evaluation(clusters[-1], capacity), grown, 1.5)
@@ -53,6 +53,11 @@ def test_before_the_first_step_only_the_test_tasks_are_known():
     assert (line["clusters"], line["loss"], line["prequential"]) == (1, None, {})
     assert line["families"]["a"]["error"] == 2.0
     assert len(line["families"]["a"]["responsibilities"]) == 1
+
+
+def test_line_tells_the_largest_suspicion_since_the_last(chunk):
+    line, _ = Record(FAMILIES, 0).add(chunk(4, [1, 1, 2, 2], 3))
+    assert line["suspicion"] == 0.5
 
 
 def test_line_has_one_entry_per_living_cluster(chunk):

@@ -40,6 +40,7 @@ class Record:
             "iteration": chunk.iteration,
             "clusters": int(alive.sum()),
             "loss": None,
+            "suspicion": None,
             "seconds": round(chunk.seconds, 3),
             "batch_responsibilities": [],
             "prequential": {},
@@ -49,6 +50,7 @@ class Record:
             family = chunk.families[self.position]
             share = info.responsibilities.mean(axis=(0, 1))
             line["loss"] = float(info.loss.mean())
+            line["suspicion"] = float(info.suspicion.max())
             line["batch_responsibilities"] = [float(value) for value in share[alive]]
             line["prequential"] = prequential(info.error, family, self.families)
             self._errors.append(info.error)
