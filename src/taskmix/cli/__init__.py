@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 import taskmix
+from taskmix.names import unknown
 
 COMMANDS = {
     "run": "train one method on an experiment",
@@ -50,8 +51,6 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     command, *rest = arguments
     if command not in COMMANDS:
-        from taskmix.experiments.methods import unknown
-
         raise unknown("command", command, COMMANDS)
     import_module(f"taskmix.cli.{command}").main(rest)
     return 0

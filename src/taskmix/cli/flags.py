@@ -14,7 +14,8 @@ from typing import Annotated, Any, TypeVar
 
 import tyro
 
-from taskmix.experiments.methods import Build, learner_class, unknown
+from taskmix.experiments.methods import Build, learner_class
+from taskmix.names import unknown
 
 Flags = TypeVar("Flags")
 Flat = tyro.conf.arg(name="")

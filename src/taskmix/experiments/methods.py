@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from taskmix.baselines import MAML, MAMLPerFamily
 from taskmix.learner import Learner, Told
 from taskmix.mixture import FiniteMixture, OnlineMixture, PaperMixture
+from taskmix.names import unknown
 
 Build = Callable[..., Learner]
 """A learner's dataclass, or a ``partial`` of it that fixes what makes the method."""
@@ -96,18 +96,6 @@ def method(name: str) -> Method:
     if name not in METHODS:
         raise unknown("method", name, METHODS)
     return METHODS[name]
-
-
-def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
-    """There is nothing of that name, but perhaps of a similar one.
-
-    >>> str(unknown("method", "mamml", ["maml", "mixture"]))
-    "There is no method 'mamml'; did you mean 'maml'? There are: maml, mixture."
-    """
-    known = list(known)
-    close = difflib.get_close_matches(name, known, n=1)
-    suggestion = f"did you mean {close[0]!r}? " if close else ""
-    return ValueError(f"There is no {kind} {name!r}; {suggestion}There are: {', '.join(known)}.")
 
 
 def build_learner(build: Build, shared: Mapping[str, Any], own: Mapping[str, Any]) -> Learner:

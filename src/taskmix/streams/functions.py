@@ -9,13 +9,14 @@ E u^2 = c^2/3 for u ~ U(-c, c), each docstring states that number.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
+
+from taskmix.names import unknown
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,10 +142,6 @@ def family(name: str) -> Family:
     >>> family("sinusoid").ranges[0]
     (0.1, 5.0)
     """
-    if name in FAMILIES:
-        return FAMILIES[name]
-    nearest = difflib.get_close_matches(name, FAMILIES, n=1)
-    suggestion = f" Did you mean {nearest[0]!r}?" if nearest else ""
-    raise ValueError(
-        f"There is no function family {name!r}.{suggestion} Choose from {', '.join(FAMILIES)}."
-    )
+    if name not in FAMILIES:
+        raise unknown("function family", name, FAMILIES)
+    return FAMILIES[name]
