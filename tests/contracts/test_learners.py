@@ -1,0 +1,349 @@
+"""What every learner owes to the loop, the evaluation and the reports."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+
+import chex
+import jax
+import jax.numpy as jnp
+import jaxtyping
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from taskmix.adapt import Adaptation
+from taskmix.baselines import MAML, MAMLPerFamily
+from taskmix.evaluation import evaluate
+from taskmix.experiments import METHODS, build_learner
+from taskmix.learner import Info, Learner, Prediction, State, Told
+from taskmix.mixture import FiniteMixture, OnlineMixture, PaperMixture
+from taskmix.models import MLP
+from taskmix.streams import FunctionStream, consecutive, interleaved
+from taskmix.tasks import Examples, Hints, TaskBatch
+
+PARTS = {"model": MLP(hidden=(8,)), "adaptation": Adaptation(steps=1, rate=0.05), "families": 2}
+STREAM = FunctionStream(interleaved(("linear", "sinusoid"), 100), tasks=3, support=4, query=5)
+EASY = FunctionStream(consecutive(("linear",), (200,)), tasks=8)
+KEY = jax.random.key(0)
+SEEDS = jax.random.split(KEY, 2)
+
+# Every learner is compiled several times for a few steps each, so code has to be made fast
+# rather than be fast.
+compiled = functools.partial(
+    jax.jit,
+    compiler_options={"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 0},
+)
+
+LEARNERS = {
+    f"{name}-{rule}": build_learner(method.rule(rule), PARTS, {})
+    for name, method in METHODS.items()
+    for rule in ("ours", "paper")
+    if rule == "ours" or method.paper is not None
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """A learner with its compiled methods and a state that is no longer the first one."""
+
+    learner: Learner
+    step: Callable[..., tuple[State, Info]]
+    predict: Callable[..., Prediction]
+    state: State
+    traces: int
+    """How often the step was compiled for its first batches."""
+
+    def predict_first(self, batch: TaskBatch) -> Prediction:
+        """The first task of the batch."""
+        support, query, hints = first_task(self.learner, batch)
+        return self.predict(self.state, support, query.x, hints)
+
+
+@pytest.fixture(scope="module", params=LEARNERS)
+def trained(request) -> Trained:
+    learner = LEARNERS[request.param]
+    traces = 0
+
+    def counted(state: State, batch: TaskBatch, key: jax.Array) -> tuple[State, Info]:
+        nonlocal traces
+        traces += 1
+        return learner.step(state, batch, key)
+
+    step = compiled(counted)
+    state = learner.init(KEY, batch_at(0))
+    for iteration in range(3):
+        state, _ = step(state, batch_at(iteration), KEY)
+    return Trained(learner, step, compiled(learner.predict), state, traces)
+
+
+@functools.cache
+def batch_at(iteration: int) -> TaskBatch:
+    return jax.jit(STREAM.batch)(KEY, iteration)
+
+
+def first_task(learner: Learner, batch: TaskBatch) -> tuple[Examples, Examples, Hints | None]:
+    support, query = jax.tree.map(lambda leaf: leaf[0], (batch.support, batch.query))
+    if learner.told is Told.NOTHING:
+        return support, query, None
+    # Built by the tree, since the class itself asks for an axis of tasks.
+    return support, query, jax.tree.map(lambda leaf: leaf.reshape(-1)[0], batch.hints)
+
+
+def test_learner_meets_the_protocol(trained):
+    assert isinstance(trained.learner, Learner)
+
+
+def test_hyperparameters_are_frozen(trained):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        trained.learner.meta_rate = 1.0
+
+
+def test_info_has_the_shapes_of_the_batch_and_the_clusters(trained):
+    _, info = trained.step(trained.state, batch_at(3), KEY)
+    clusters = trained.predict_first(batch_at(3)).responsibilities.shape[0]
+    assert isinstance(info, Info)
+    chex.assert_shape([info.loss, info.clusters, info.spawned, info.suspicion], ())
+    chex.assert_shape(info.error, (3,))
+    chex.assert_shape(info.responsibilities, (3, clusters))
+    assert info.spawned.dtype == bool
+    assert jnp.issubdtype(info.clusters.dtype, jnp.integer)
+
+
+def test_prediction_has_the_shapes_of_the_query_and_the_clusters(trained):
+    prediction = trained.predict_first(batch_at(3))
+    clusters = prediction.responsibilities.shape[0]
+    chex.assert_shape([prediction.mean, prediction.variance], (5, 1))
+    chex.assert_shape(prediction.components, (clusters, 5, 1))
+    chex.assert_shape(prediction.novelty, ())
+
+
+def test_prediction_is_finite_and_within_bounds(trained):
+    prediction = trained.predict_first(batch_at(3))
+    chex.assert_tree_all_finite((prediction.mean, prediction.variance, prediction.novelty))
+    assert (prediction.variance >= 0).all()
+    assert 0 <= prediction.novelty <= 1
+
+
+def test_step_keeps_structure_shapes_and_types_of_the_state(trained):
+    after, _ = trained.step(trained.state, batch_at(3), KEY)
+    chex.assert_trees_all_equal_shapes_and_dtypes(after, trained.state)
+
+
+def test_steps_from_the_first_state_on_compile_once(trained):
+    assert trained.traces == 1
+
+
+def test_step_is_a_function_of_its_arguments(trained):
+    batch = batch_at(3)
+    before = jax.tree.map(np.array, trained.state)
+    first = trained.step(trained.state, batch, KEY)
+    trained.step(first[0], batch_at(9), KEY)
+    chex.assert_trees_all_equal(trained.step(trained.state, batch, KEY), first)
+    chex.assert_trees_all_equal(jax.tree.map(np.array, trained.state), before)
+
+
+def test_same_key_gives_the_same_first_state(trained):
+    batch = batch_at(0)
+    first = trained.learner.init(KEY, batch)
+    chex.assert_trees_all_equal(trained.learner.init(jax.random.key(0), batch), first)
+
+
+def test_example_gives_shapes_only(trained):
+    first = trained.learner.init(KEY, batch_at(0))
+    other = trained.learner.init(KEY, batch_at(7))
+    chex.assert_trees_all_equal(other, first)
+
+
+def test_responsibilities_are_a_distribution_over_living_clusters(trained):
+    _, info = trained.step(trained.state, batch_at(3), KEY)
+    prediction = trained.predict_first(batch_at(3))
+    for shares in (*info.responsibilities, prediction.responsibilities):
+        np.testing.assert_allclose(shares.sum(), 1, rtol=1e-6)
+        assert (shares >= 0).all()
+        # Clusters are born in order, so the dead ones are the last.
+        assert not shares[int(info.clusters) :].any()
+
+
+def test_error_is_that_of_the_prediction_before_learning(trained):
+    if trained.learner.told is Told.FAMILY or isinstance(trained.learner, FiniteMixture):
+        pytest.skip("has several clusters; its own tests compare it with a slow version")
+    batch = batch_at(3)
+    _, info = trained.step(trained.state, batch_at(3), KEY)
+    assert info.clusters == 1
+    expected = np.mean(np.square(trained.predict_first(batch).mean - batch.query.y[0]))
+    np.testing.assert_allclose(info.error[0], expected, rtol=1e-4)
+
+
+def test_room_for_one_step_is_there_or_comes_with_growth(trained):
+    state, learner = trained.state, trained.learner
+    if not learner.has_room(state, 1):
+        state = learner.grow(state)
+    assert learner.has_room(state, 1)
+
+
+def test_growth_changes_no_prediction(trained):
+    batch = batch_at(3)
+    grown = dataclasses.replace(trained, state=trained.learner.grow(trained.state))
+    before, after = trained.predict_first(batch), grown.predict_first(batch)
+    chex.assert_trees_all_equal(
+        (after.mean, after.variance, after.novelty), (before.mean, before.variance, before.novelty)
+    )
+
+
+def test_evaluation_of_the_protocol_accepts_the_learner(trained):
+    test = jax.tree.map(lambda leaf: leaf[None], STREAM.test_tasks(KEY, 0, 4))
+    evaluation = compiled(lambda state: evaluate(trained.learner, state, test))(trained.state)
+    assert np.isfinite(evaluation.error).all()
+
+
+PADDING = st.sampled_from([math.nan, math.inf, -math.inf, 3e38, -3e38, 1.0, 0.0])
+
+
+def ragged(fill_x: float, fill_y: float) -> TaskBatch:
+    """The batch after training with the last examples masked, and this content in them."""
+    batch = batch_at(3)
+
+    def masked(examples: Examples, real: jax.Array) -> Examples:
+        mask = jnp.arange(examples.mask.shape[1]) < real[:, None]
+        return Examples(
+            jnp.where(mask[..., None], examples.x, fill_x),
+            jnp.where(mask[..., None], examples.y, fill_y),
+            mask,
+        )
+
+    return TaskBatch(
+        masked(batch.support, jnp.array([3, 1, 4])),
+        masked(batch.query, jnp.array([5, 2, 1])),
+        batch.hints,
+    )
+
+
+@settings(max_examples=8)
+@given(fill_x=PADDING, fill_y=PADDING)
+def test_content_of_padding_changes_no_bit_of_a_step(trained, fill_x, fill_y):
+    expected = trained.step(trained.state, ragged(0.0, 0.0), KEY)
+    batch = ragged(fill_x, fill_y)
+    chex.assert_trees_all_equal(trained.step(trained.state, batch, KEY), expected)
+    chex.assert_tree_all_finite(expected)
+
+
+@settings(max_examples=8)
+@given(fill_x=PADDING, fill_y=PADDING)
+def test_content_of_padding_changes_no_bit_of_a_prediction(trained, fill_x, fill_y):
+    expected = trained.predict_first(ragged(0.0, 0.0))
+    chex.assert_trees_all_equal(trained.predict_first(ragged(fill_x, fill_y)), expected)
+    chex.assert_tree_all_finite(expected)
+
+
+def test_task_with_padding_is_the_task_without_it(trained):
+    batch = ragged(math.nan, math.nan)
+    support, query, hints = first_task(trained.learner, batch)
+    short = Examples(support.x[:3], support.y[:3], support.mask[:3])
+    padded = trained.predict(trained.state, support, query.x, hints)
+    chex.assert_trees_all_close(
+        trained.predict(trained.state, short, query.x, hints), padded, rtol=1e-4, atol=1e-6
+    )
+
+
+@pytest.fixture(scope="module")
+def easy_run(trained) -> tuple[Learner, Info]:
+    """Two seeds side by side on an easy family, and what each step gave."""
+    learner = dataclasses.replace(trained.learner, meta_rate=1e-2)
+
+    def run(key: jax.Array) -> Info:
+        def advance(state: State, iteration: jax.Array) -> tuple[State, Info]:
+            return learner.step(state, easy_batch(learner, key, iteration), key)
+
+        state = learner.init(key, easy_batch(learner, key, 0))
+        return jax.lax.scan(advance, state, jnp.arange(150))[1]
+
+    return learner, compiled(jax.vmap(run))(SEEDS)
+
+
+def easy_batch(learner: Learner, key: jax.Array, iteration: jax.Array | int) -> TaskBatch:
+    batch = EASY.batch(key, iteration)
+    return batch.without_hints() if learner.told is Told.NOTHING else batch
+
+
+def test_learner_learns_an_easy_family(easy_run):
+    _, infos = easy_run
+    assert infos.error[:, -20:].mean() < 0.5 * infos.error[:, :5].mean()
+
+
+def test_scanned_seeds_side_by_side_give_what_single_steps_of_one_seed_give(easy_run):
+    learner, infos = easy_run
+    step = compiled(learner.step)
+    for seed, key in enumerate(SEEDS):
+        state = learner.init(key, easy_batch(learner, key, 0))
+        for iteration in range(3):
+            state, info = step(state, easy_batch(learner, key, iteration), key)
+            np.testing.assert_allclose(infos.error[seed, iteration], info.error, rtol=1e-3)
+
+
+def test_learner_told_nothing_ignores_what_hints_say(trained):
+    if trained.learner.told is not Told.NOTHING:
+        pytest.skip("is told something")
+    other = Hints(1 - batch_at(3).hints.family, ~batch_at(3).hints.boundary)
+    hinted = dataclasses.replace(batch_at(3), hints=other)
+    chex.assert_trees_all_equal(
+        trained.step(trained.state, hinted, KEY), trained.step(trained.state, batch_at(3), KEY)
+    )
+
+
+@pytest.mark.parametrize(
+    ("build", "field", "value"),
+    [
+        (Adaptation, "steps", -1),
+        (Adaptation, "rate", 0.0),
+        (Adaptation, "rate", math.nan),
+        (Adaptation, "clip", -1.0),
+        (MAML, "meta_rate", 0.0),
+        (MAML, "meta_rate", math.nan),
+        (MAMLPerFamily, "meta_rate", -1e-3),
+        (MAMLPerFamily, "families", 0),
+        (FiniteMixture, "meta_rate", -1e-3),
+        (FiniteMixture, "components", 0),
+        (FiniteMixture, "temperature", 0.0),
+        (FiniteMixture, "temperature", math.nan),
+        (PaperMixture, "meta_rate", 0.0),
+        (PaperMixture, "temperature", -1.0),
+        (PaperMixture, "concentration", 0.0),
+        (PaperMixture, "coefficient", -0.5),
+        (PaperMixture, "threshold", 0.0),
+        (PaperMixture, "window", 0),
+        (PaperMixture, "warm_up", -1),
+        (PaperMixture, "cool_down", 0),
+        (PaperMixture, "refresh_every", 0),
+        (PaperMixture, "noise", -0.1),
+        (PaperMixture, "noise", math.nan),
+        (PaperMixture, "capacity", 0),
+        (OnlineMixture, "meta_rate", math.nan),
+        (OnlineMixture, "hazard", 0.0),
+        (OnlineMixture, "hazard", 1.0),
+        (OnlineMixture, "concentration", 0.0),
+        (OnlineMixture, "breadth", -1.0),
+        (OnlineMixture, "memory", 0),
+        (OnlineMixture, "certainty", 1.0),
+        (OnlineMixture, "certainty", 0.5),
+        (OnlineMixture, "cool_down", 0),
+        (OnlineMixture, "calibration_rate", 0.0),
+        (OnlineMixture, "calibration_rate", 1.5),
+        (OnlineMixture, "independence", 0.0),
+        (OnlineMixture, "parts", 2),
+        (OnlineMixture, "capacity", 0),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else str(value),
+)
+def test_bad_hyperparameter_is_refused_by_name_and_value(build, field, value):
+    with pytest.raises(ValueError, match=rf"^{field} is {value};"):
+        build(**{field: value})
+
+
+def test_unknown_refresh_of_the_global_prior_is_refused(monkeypatch):
+    # The annotation already says it; the check is for callers without a type checker.
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    with pytest.raises(ValueError, match="refresh is 'median'"):
+        PaperMixture(refresh="median")
