@@ -3,6 +3,9 @@
 import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Most of the time of a test is compilation. This leaves out the optimisation of machine code;
+# XLA's own passes, which decide what is computed and in which order, stay as they are.
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0"
 
 import hypothesis
 from jaxtyping import install_import_hook

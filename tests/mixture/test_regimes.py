@@ -168,7 +168,7 @@ def test_switch_between_known_regimes_is_not_called_new():
     generator = np.random.default_rng(0)
     for iteration in range(40):
         own = int(iteration >= 20)
-        log_losses = np.full((10, 2), 6.0)
+        log_losses = generator.normal(6, 1, size=(10, 2))
         log_losses[:, own] = generator.normal(3.0 * own, 1, size=10)
         regimes, verdict = DEFAULT.judge(
             regimes, summary_of(log_losses), apart, jnp.ones(2, dtype=bool)

@@ -111,8 +111,8 @@ class OnlineMixture:
             support=Typical.unknown(self.capacity),
             tasks=jnp.zeros(self.capacity),
             global_prior=params,
-            newest=jnp.asarray(0),
-            cooling=jnp.asarray(self.cool_down),
+            newest=jnp.zeros((), dtype=int),
+            cooling=jnp.asarray(self.cool_down, dtype=int),
             boundary_open=jnp.asarray(False),
         )
 

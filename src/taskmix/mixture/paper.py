@@ -100,9 +100,9 @@ class PaperMixture:
             clusters=Clusters.stack(rows, self._optimiser(), jnp.arange(self.capacity) == 0),
             counts=WindowedCounts.empty(self.window, self.capacity),
             global_prior=params,
-            iteration=jnp.asarray(0),
-            newest=jnp.asarray(0),
-            cooling=jnp.asarray(1 if self.boundaries else 0),
+            iteration=jnp.zeros((), dtype=int),
+            newest=jnp.zeros((), dtype=int),
+            cooling=jnp.asarray(int(self.boundaries), dtype=int),
         )
 
     def step(
