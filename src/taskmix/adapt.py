@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +21,7 @@ class Adaptation:
 
     A cluster adapted to tasks that are foreign to it can diverge after several steps;
     clipping the global norm keeps the step finite and, being a rescaling, keeps its
-    direction.
+    direction. An infinite norm does not clip.
     """
 
     steps: int = 5
@@ -82,6 +83,8 @@ def task_loss(
 
 
 def _clip_scale(gradient: PyTree, norm: float) -> Float[Array, ""]:
+    if math.isinf(norm):
+        return jnp.ones(())
     squared = optax.tree_utils.tree_norm(gradient, squared=True)
     # The derivative of sqrt at 0 is infinite, and a task may be fitted exactly.
     size = jnp.sqrt(jnp.maximum(squared, norm**2))

@@ -170,8 +170,9 @@ def test_switch_between_known_regimes_is_not_called_new():
         own = int(iteration >= 20)
         log_losses = generator.normal(6, 1, size=(10, 2))
         log_losses[:, own] = generator.normal(3.0 * own, 1, size=10)
+        # Residuals of ten examples a task: a larger loss is a less likely one.
         regimes, verdict = DEFAULT.judge(
-            regimes, summary_of(log_losses), apart, jnp.ones(2, dtype=bool)
+            regimes, summary_of(log_losses, -5 * log_losses), apart, jnp.ones(2, dtype=bool)
         )
         assert verdict.belief[own] > 0.99
         assert verdict.new < 0.5

@@ -65,6 +65,6 @@ def test_first_cluster_keeps_its_family_where_maml_forgets_it(online):
     _, evaluations = online
     for before, after in ((400, 800), (1000, 1400)):
         kept = first_family(evaluations, after) / first_family(evaluations, before)
-        assert abs(kept - 1) < 0.05
+        assert abs(kept - 1) < 0.08
     _, of_maml = run(MAML(**PARTS))
     assert first_family(of_maml, 1400) > 2 * first_family(of_maml, 1000)

@@ -37,7 +37,7 @@ class SeveralFlags:
     out: Path | None = None
     """Folder to create for the results (default: runs/NAME)."""
     workers: int = 1
-    """Processes to share the methods out to; one a core is best."""
+    """Processes to share methods and seeds out to; one a core is best."""
     quiet: bool = False
     """Say nothing while training."""
     experiment: Annotated[Regression, Flat] = Regression()
@@ -75,11 +75,14 @@ def compare_methods(
     flags.experiment.stream()
     claim(out)
     train = partial(_train, experiment, flags, out)
+    groups = [flags.seeds[first :: flags.workers] for first in range(flags.workers)]
+    jobs = [(name, seeds) for name in learners for seeds in groups if seeds]
     if flags.workers == 1:
-        summaries = [train(name, learner) for name, learner in learners.items()]
+        summaries = [train(name, learners[name], seeds) for name, seeds in jobs]
     else:
         with _pool(flags.workers) as pool:
-            summaries = list(pool.map(train, learners, learners.values()))
+            each = [pool.submit(train, name, learners[name], seeds) for name, seeds in jobs]
+            summaries = [job.result() for job in each]
     told = {name: learner.told.value for name, learner in learners.items()}
     comparison = compare(experiment, told, chain.from_iterable(summaries))
     write_json(out / "comparison.json", comparison)
@@ -93,14 +96,17 @@ def _rule(name: str) -> Build:
 
 
 def _train(
-    experiment: str, flags: SeveralFlags, out: Path, name: str, learner: Learner
+    experiment: str,
+    flags: SeveralFlags,
+    out: Path,
+    name: str,
+    learner: Learner,
+    seeds: Sequence[int],
 ) -> list[Summary]:
     labels = {"experiment": experiment, "method": name}
     folder = partial(_folder, out / name.replace(":", "-"))
     console = console_for(flags.quiet, plain=flags.workers > 1)
-    return run_method(
-        flags.experiment, labels, learner, flags.seeds, folder, flags.training, console
-    )
+    return run_method(flags.experiment, labels, learner, seeds, folder, flags.training, console)
 
 
 def _pool(workers: int) -> ProcessPoolExecutor:

@@ -109,17 +109,38 @@ class RegimeFilter:
     ) -> Float[Array, ""]:
         """Posterior probability that a new regime began within the recent batches.
 
-        For each k the last k batches are compared as a whole: all from the existing
-        regime that explains them best, or all from one new regime.
+        For each k the last k batches are compared as a whole: explained by the best path
+        through the existing regimes, or all from one new regime. A path rather than a
+        single regime: when a known regime returns, the last batches are of two known
+        regimes, and that is nothing new.
         """
         last = _summed_from_newest(recent)
-        known = log_evidence(last, losses)
-        fresh = known + self.log_bayes_factor(last, losses)
-        best_known = jnp.max(jnp.where(alive, known, -jnp.inf), axis=-1)
+        fresh = log_evidence(last, losses) + self.log_bayes_factor(last, losses)
+        best_known = self._best_known_paths(recent, losses, alive, entered)
         best_fresh = jnp.max(jnp.where(alive, fresh, -jnp.inf), axis=-1)
         begun = jnp.where(recent.tasks > 0, best_fresh - best_known, -jnp.inf)
         prior = self.hazard * self.concentration / (jnp.sum(entered) + self.concentration)
         return jax.nn.sigmoid(jnp.log(prior) + jax.nn.logsumexp(begun))
+
+    def _best_known_paths(
+        self,
+        recent: BatchSummary,
+        losses: Typical,
+        alive: Bool[Array, " clusters"],
+        entered: Float[Array, " clusters"],
+    ) -> Float[Array, " batches"]:
+        """For each k, the log-probability of the best path through the k newest batches."""
+        each = jnp.where(alive, log_evidence(recent, losses), -jnp.inf)
+        entering = jnp.log(self.hazard * entered / (jnp.sum(entered) + self.concentration))
+        staying = jnp.log1p(-self.hazard)
+
+        def one_earlier(path: Array, evidence: Array) -> tuple[Array, Array]:
+            """``path`` is the best of the newer batches, by the regime of the oldest of them."""
+            path = evidence + jnp.maximum(path + staying, jnp.max(path + entering))
+            return path, jnp.max(path)
+
+        _, longer = jax.lax.scan(one_earlier, each[0], each[1:])
+        return jnp.append(jnp.max(each[0]), longer)
 
     def log_bayes_factor(
         self, batch: BatchSummary, losses: Typical
