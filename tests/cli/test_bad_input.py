@@ -9,10 +9,10 @@ from taskmix.cli import main
 
 RUN = ("run", "regression")
 BAD = {
-    "unknown command": (["rnu"], "did you mean 'run'"),
+    "unknown command": (["rnu"], "Did you mean 'run'"),
     "no experiment": (["run"], "needs the experiment first"),
-    "unknown experiment": (["run", "regresion"], "did you mean 'regression'"),
-    "unknown method": ([*RUN, "--method", "mamml"], "did you mean 'maml'"),
+    "unknown experiment": (["run", "regresion"], "Did you mean 'regression'"),
+    "unknown method": ([*RUN, "--method", "mamml"], "Did you mean 'maml'"),
     "method without a value": ([*RUN, "--method"], "--method needs a value"),
     "rule the method has not": ([*RUN, "--method", "maml", "--rule", "paper"], "no rule 'paper'"),
     "unknown family": ([*RUN, "--families", "sinusoit", "--lengths", "9"], "'sinusoid'"),
@@ -31,7 +31,7 @@ BAD = {
     "seed twice": (["compare", "regression", "--seeds", "1", "1"], "each once"),
     "method twice": (["compare", "regression", "--methods", "maml", "maml"], "each once"),
     "unknown method to compare": (["compare", "regression", "--methods", "mml"], "'maml'"),
-    "unknown figure": (["reproduce", "figure5"], "did you mean 'figure-5'"),
+    "unknown figure": (["reproduce", "figure5"], "Did you mean 'figure-5'"),
     "flag of methods": (["methods", "--all"], "--all"),
 }
 

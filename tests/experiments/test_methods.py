@@ -28,7 +28,7 @@ def test_setting_without_a_field_is_left_out():
 
 
 def test_unknown_method_suggests_the_nearest():
-    with pytest.raises(ValueError, match="did you mean 'nonparametric'"):
+    with pytest.raises(ValueError, match="Did you mean 'nonparametric'"):
         method("non-parametric")
 
 
