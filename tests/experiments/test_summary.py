@@ -92,7 +92,8 @@ def test_speed_is_iterations_over_seconds(record):
 
 
 def test_summary_is_valid_json(record):
-    json.dumps(summarise(record, PHASES), allow_nan=False)
+    summary = summarise(record, PHASES)
+    assert json.loads(json.dumps(summary, allow_nan=False)) == summary
 
 
 def summary_of(method, seed, error):

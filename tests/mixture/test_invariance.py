@@ -87,22 +87,22 @@ def task_of(batch):
     return jax.tree.map(lambda leaf: leaf[0], (batch.support, batch.query.x))
 
 
-def close(a, b):
+def assert_close(a, b):
     chex.assert_trees_all_close(a, b, rtol=1e-4, atol=1e-5)
 
 
 def test_permuting_the_clusters_permutes_the_next_state(kind, step, state, batches):
     after, _ = step(state, batches[5], KEY)
     of_permuted, _ = step(PERMUTED[kind](state), batches[5], KEY)
-    close(of_permuted, PERMUTED[kind](after))
+    assert_close(of_permuted, PERMUTED[kind](after))
 
 
 def test_permuting_the_clusters_permutes_the_responsibilities(kind, step, state, batches):
     _, info = step(state, batches[5], KEY)
     _, of_permuted = step(PERMUTED[kind](state), batches[5], KEY)
     order = ORDER[: info.responsibilities.shape[1]]
-    close(of_permuted.responsibilities, info.responsibilities[:, order])
-    close((of_permuted.loss, of_permuted.error), (info.loss, info.error))
+    assert_close(of_permuted.responsibilities, info.responsibilities[:, order])
+    assert_close((of_permuted.loss, of_permuted.error), (info.loss, info.error))
 
 
 def test_permuting_the_clusters_permutes_the_components_of_a_prediction(
@@ -111,9 +111,9 @@ def test_permuting_the_clusters_permutes_the_components_of_a_prediction(
     prediction = predict(state, *task_of(batches[5]))
     of_permuted = predict(PERMUTED[kind](state), *task_of(batches[5]))
     order = ORDER[: prediction.responsibilities.shape[0]]
-    close(of_permuted.components, prediction.components[order])
-    close(of_permuted.responsibilities, prediction.responsibilities[order])
-    close((of_permuted.mean, of_permuted.variance), (prediction.mean, prediction.variance))
+    assert_close(of_permuted.components, prediction.components[order])
+    assert_close(of_permuted.responsibilities, prediction.responsibilities[order])
+    assert_close((of_permuted.mean, of_permuted.variance), (prediction.mean, prediction.variance))
 
 
 def living(state, count):
