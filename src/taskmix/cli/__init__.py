@@ -14,6 +14,7 @@ COMMANDS = {
     "compare": "train several methods on the same stream, and compare them",
     "reproduce": "repeat a figure of the paper",
     "methods": "list the methods",
+    "data": "prepare images for training, and look at them",
 }
 
 HELP = "\n".join(
