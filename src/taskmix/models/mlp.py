@@ -7,7 +7,7 @@ import dataclasses
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Key, PyTree
 
 
 class Linear(eqx.Module):
@@ -29,6 +29,8 @@ class MLP:
     outputs: int = 1
     init_scale: float = 0.1
 
+    one_at_a_time = False
+
     def __post_init__(self) -> None:
         if min(self.inputs, self.outputs, *self.hidden) < 1:
             raise ValueError(
@@ -44,8 +46,14 @@ class MLP:
         )
 
     def apply(
-        self, params: tuple[Linear, ...], x: Float[Array, "examples inputs"]
+        self,
+        params: tuple[Linear, ...],
+        x: Float[Array, "examples inputs"],
+        mask: Bool[Array, " examples"] | None = None,
     ) -> Float[Array, "examples outputs"]:
         for layer in params[:-1]:
             x = jax.nn.relu(x @ layer.weight + layer.bias)
         return x @ params[-1].weight + params[-1].bias
+
+    def adaptable(self, params: tuple[Linear, ...]) -> PyTree:
+        return jax.tree.map(lambda _: True, params)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
 
 import jax
-from jaxtyping import Array, Key, PyTree
+from jaxtyping import Array, Bool, Key, PyTree
 
 
 @runtime_checkable
@@ -15,8 +16,28 @@ class Model(Protocol):
     def init(self, key: Key[Array, ""]) -> PyTree:
         """Random parameters."""
 
-    def apply(self, params: PyTree, x: Array) -> Array:
-        """Outputs for the examples of one task."""
+    def apply(
+        self, params: PyTree, x: Array, mask: Bool[Array, " examples"] | None = None
+    ) -> Array:
+        """Outputs for the examples of one task; those whose mask is false are padding."""
+
+    def adaptable(self, params: PyTree) -> PyTree:
+        """The structure of ``params``, true for what the inner loop may change."""
+
+    @property
+    def one_at_a_time(self) -> bool:
+        """Whether tasks are faster one after the other than all at once.
+
+        So it is with convolutions: a ``vmap`` over their kernels makes grouped ones of
+        them, an order of magnitude slower on a CPU.
+        """
+
+
+def for_each(model: Model, function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function`` over the first axis of its arguments, in the way that suits the model."""
+    if not model.one_at_a_time:
+        return jax.vmap(function)
+    return lambda *arguments: jax.lax.map(lambda one: function(*one), arguments)
 
 
 def parameter_count(model: Model) -> int:
