@@ -4,17 +4,18 @@ import dataclasses
 import math
 
 import chex
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from taskmix.adapt import Adaptation, task_loss
+from taskmix.adapt import Adaptation, meta_gradient, task_loss
 from taskmix.likelihood import Gaussian
 from taskmix.models import MLP
 from taskmix.models.mlp import Linear
-from taskmix.tasks import Examples
+from taskmix.tasks import Examples, TaskBatch
 
 LINE, LIKELIHOOD = MLP(hidden=()), Gaussian()
 SLOPE_2 = (Linear(jnp.array([[2.0]]), jnp.zeros(1)),)
@@ -22,8 +23,16 @@ SLOPE_2 = (Linear(jnp.array([[2.0]]), jnp.zeros(1)),)
 POINT = Examples.full(jnp.ones((1, 1)), jnp.zeros((1, 1)))
 
 
-def adapted(adaptation: Adaptation, support: Examples = POINT) -> list[float]:
-    (layer,) = adaptation(LINE, LIKELIHOOD, SLOPE_2, support)
+class FixedBias(MLP):
+    """A network whose first bias only the outer loop may change."""
+
+    def adaptable(self, params):
+        everything = super().adaptable(params)
+        return eqx.tree_at(lambda layers: layers[0].bias, everything, False)
+
+
+def adapted(adaptation: Adaptation, support: Examples = POINT, line: MLP = LINE) -> list[float]:
+    (layer,) = adaptation(line, LIKELIHOOD, SLOPE_2, support)
     return [layer.weight.item(), layer.bias.item()]
 
 
@@ -53,6 +62,13 @@ def test_infinite_clip_cuts_nothing():
     )
 
 
+def test_what_is_not_adaptable_stays_and_does_not_lengthen_the_gradient():
+    # The gradient is 4 for the slope alone: a clip of 4 leaves it whole, one of 2 halves it.
+    line = FixedBias(hidden=())
+    assert adapted(Adaptation(steps=1, rate=0.125, clip=4.0), line=line) == [1.5, 0.0]
+    assert adapted(Adaptation(steps=1, rate=0.125, clip=2.0), line=line) == [1.75, 0.0]
+
+
 def test_empty_support_set_changes_nothing():
     nothing = Examples(POINT.x, POINT.y, jnp.zeros(1, dtype=bool))
     assert adapted(Adaptation(steps=3), nothing) == [2.0, 0.0]
@@ -68,11 +84,12 @@ def test_gradient_is_finite_where_a_task_is_fitted_exactly():
 
 
 MODEL = MLP(hidden=(6,), init_scale=0.7)
+FIXED_BIAS = FixedBias(hidden=(6,), init_scale=0.7)
 
 
-def meta_loss(adaptation: Adaptation, flat, unravel, support, query):
-    params = adaptation(MODEL, LIKELIHOOD, unravel(flat), support)
-    return task_loss(MODEL, LIKELIHOOD, params, query)
+def meta_loss(adaptation: Adaptation, flat, unravel, support, query, model=MODEL):
+    params = adaptation(model, LIKELIHOOD, unravel(flat), support)
+    return task_loss(model, LIKELIHOOD, params, query)
 
 
 def task():
@@ -86,20 +103,41 @@ def task():
 @pytest.mark.parametrize("steps", [1, 3, 5])
 @pytest.mark.parametrize("clip", [0.5, 1e3], ids=["clipped", "unclipped"])
 def test_jitted_second_order_gradient_is_that_of_finite_differences(steps, clip):
+    assert_gradient_is_that_of_finite_differences(
+        Adaptation(steps=steps, rate=0.05, clip=clip), MODEL
+    )
+
+
+@pytest.mark.parametrize("clip", [0.5, 1e3], ids=["clipped", "unclipped"])
+def test_gradient_is_that_of_finite_differences_also_for_what_is_not_adapted(clip):
+    assert_gradient_is_that_of_finite_differences(
+        Adaptation(steps=3, rate=0.05, clip=clip), FIXED_BIAS
+    )
+
+
+def assert_gradient_is_that_of_finite_differences(adaptation: Adaptation, model: MLP) -> None:
     with jax.enable_x64(True):
         flat, unravel, support, query = task()
-        adaptation = Adaptation(steps=steps, rate=0.05, clip=clip)
-        gradient = jax.jit(
-            jax.grad(lambda flat: meta_loss(adaptation, flat, unravel, support, query))
-        )(flat)
+
+        def loss(flat):
+            return meta_loss(adaptation, flat, unravel, support, query, model)
+
+        gradient = jax.jit(jax.grad(loss))(flat)
         assert gradient.dtype == jnp.float64
+        assert gradient.all()
         # Eager on purpose, all points at once: nothing here is shared with the compiled code.
         points = flat + 1e-6 * jnp.concatenate([jnp.eye(flat.size), -jnp.eye(flat.size)])
-        ahead, behind = jax.vmap(lambda flat: meta_loss(adaptation, flat, unravel, support, query))(
-            points
-        ).reshape(2, -1)
+        ahead, behind = jax.vmap(loss)(points).reshape(2, -1)
         differences = np.asarray((ahead - behind) / 2e-6)
     np.testing.assert_allclose(gradient, differences, rtol=1e-5, atol=1e-7)
+
+
+def test_what_is_not_adaptable_stays_bit_for_bit_and_the_rest_moves():
+    flat, unravel, support, _ = task()
+    before = unravel(flat)
+    after = Adaptation(steps=3, rate=0.05)(FIXED_BIAS, LIKELIHOOD, before, support)
+    same = jax.tree.map(lambda a, b: bool((a == b).all()), after, before)
+    assert jax.tree.leaves(same) == [False, True, False, False]
 
 
 def test_first_order_gradient_is_that_at_the_adapted_parameters():
@@ -112,3 +150,28 @@ def test_first_order_gradient_is_that_at_the_adapted_parameters():
     np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-6)
     other = jax.grad(lambda flat: meta_loss(second, flat, unravel, support, query))(flat)
     assert not np.allclose(other, gradient, rtol=1e-2)
+
+
+def test_meta_gradient_is_the_mean_of_the_tasks_and_tells_how_each_did():
+    adaptation = Adaptation(steps=2, rate=0.05)
+    flat, unravel, support, query = task()
+    flipped = [Examples.full(-examples.x, examples.y) for examples in (support, query)]
+    tasks = [(support, query), tuple(flipped)]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *tasks)
+    gradient, result = meta_gradient(
+        MODEL, LIKELIHOOD, adaptation, unravel(flat), TaskBatch(*stacked)
+    )
+    losses, gradients = zip(
+        *(
+            jax.value_and_grad(lambda f, t=t: meta_loss(adaptation, f, unravel, *t))(flat)
+            for t in tasks
+        ),
+        strict=True,
+    )
+    np.testing.assert_allclose(
+        ravel_pytree(gradient)[0], (gradients[0] + gradients[1]) / 2, rtol=1e-4, atol=1e-6
+    )
+    np.testing.assert_allclose(result.loss, losses, rtol=1e-5)
+    np.testing.assert_allclose(
+        np.square(result.predicted - stacked[1].y).mean(axis=(1, 2)), losses, rtol=1e-5
+    )

@@ -93,3 +93,44 @@ def test_masked_mean_ignores_a_nan_in_padding_also_in_its_gradient():
     mask = jnp.array([True, True, False])
     gradient = jax.grad(lambda v: masked_mean(v, mask))(jnp.array([1.0, 2.0, jnp.nan]))
     np.testing.assert_array_equal(gradient, [0.5, 0.5, 0.0])
+
+
+def test_gaussian_says_nothing_of_inputs():
+    found = Gaussian().describe(jnp.ones((2, 3, 1)), jnp.ones((2, 3), bool))
+    assert found.shape == (2, 0)
+
+
+def test_categorical_without_statistics_says_nothing_of_inputs():
+    found = Categorical().describe(jnp.ones((3, 8, 8, 1)), jnp.ones(3, bool))
+    assert found.shape == (0,)
+
+
+def brightness_and_contrast(images):
+    return jnp.stack([images.mean(axis=(-3, -2, -1)), images.max(axis=(-3, -2, -1))], axis=-1)
+
+
+IMAGES = jnp.arange(2 * 3 * 4, dtype=jnp.float32).reshape(2, 3, 2, 2, 1)
+
+
+def test_categorical_averages_the_statistics_of_the_real_examples():
+    mask = jnp.array([[True, True, False], [False, False, True]])
+    found = Categorical(inputs=brightness_and_contrast).describe(IMAGES, mask)
+    # Image i holds 4 i to 4 i + 3: means 1.5 and 5.5, largest 3 and 7; then the image 5.
+    np.testing.assert_allclose(found, [[3.5, 5.0], [21.5, 23.0]])
+
+
+@pytest.mark.parametrize("content", [float("nan"), float("inf"), 1e30])
+def test_padding_changes_nothing_in_what_is_said_of_inputs(content):
+    likelihood = Categorical(inputs=brightness_and_contrast)
+    mask = jnp.array([[True, True, False], [False, True, True]])
+    padded = jnp.where(mask[..., None, None, None], IMAGES, content)
+    np.testing.assert_array_equal(
+        likelihood.describe(padded, mask), likelihood.describe(IMAGES, mask)
+    )
+
+
+def test_what_is_said_of_inputs_is_the_same_for_one_task_alone():
+    likelihood = Categorical(inputs=brightness_and_contrast)
+    mask = jnp.array([[True, True, False], [False, True, True]])
+    alone = [likelihood.describe(x, m) for x, m in zip(IMAGES, mask, strict=True)]
+    np.testing.assert_array_equal(jnp.stack(alone), likelihood.describe(IMAGES, mask))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
@@ -40,14 +42,24 @@ class Adaptation:
         self, model: Model, likelihood: Likelihood, params: PyTree, support: Examples
     ) -> PyTree:
         """Parameters of one task, differentiable in ``params``."""
-        gradient = jax.grad(lambda p: task_loss(model, likelihood, p, support))
+        fast, slow = eqx.partition(params, model.adaptable(params))
+        gradient = jax.grad(
+            lambda fast: task_loss(model, likelihood, eqx.combine(fast, slow), support)
+        )
         for _ in range(self.steps):
-            step = gradient(params)
+            step = gradient(fast)
             if self.first_order:
                 step = jax.lax.stop_gradient(step)
             scale = self.rate * _clip_scale(step, self.clip)
-            params = jax.tree.map(lambda p, g, s=scale: p - s * g, params, step)
-        return params
+            fast = jax.tree.map(lambda p, g, s=scale: p - s * g, fast, step)
+        return eqx.combine(fast, slow)
+
+
+class TaskResult(eqx.Module):
+    """How a cluster did on the query set of a task, after adaptation to its support set."""
+
+    loss: Float[Array, "*tasks"]
+    predicted: Float[Array, "*tasks query outputs"]
 
 
 def meta_gradient(
@@ -56,29 +68,49 @@ def meta_gradient(
     adaptation: Adaptation,
     params: PyTree,
     batch: TaskBatch,
-) -> tuple[PyTree, Float[Array, " tasks"], Float[Array, "tasks query outputs"]]:
-    """Gradient of the mean query loss after adaptation; the losses; and the predictions."""
+) -> tuple[PyTree, TaskResult]:
+    """Gradient of the mean query loss after adaptation, and what each task came to."""
 
     def judge(
         params: PyTree, support: Examples, query: Examples
-    ) -> tuple[Float[Array, ""], Float[Array, "query outputs"]]:
-        outputs = model.apply(adaptation(model, likelihood, params, support), query.x)
+    ) -> tuple[Float[Array, ""], TaskResult]:
+        adapted = adaptation(model, likelihood, params, support)
+        outputs = model.apply(adapted, query.x, query.mask)
         loss = masked_mean(likelihood.loss(outputs, query.y), query.mask)
-        return loss, likelihood.predictive(outputs)
+        return loss, TaskResult(loss, likelihood.predictive(outputs))
 
-    def objective(params: PyTree) -> tuple[Float[Array, ""], tuple[Array, Array]]:
-        judged = jax.vmap(judge, (None, 0, 0))(params, batch.support, batch.query)
-        return jnp.mean(judged[0]), judged
+    if model.one_at_a_time:
+        return _one_after_the_other(jax.grad(judge, has_aux=True), params, batch)
 
-    gradient, (losses, predicted) = jax.grad(objective, has_aux=True)(params)
-    return gradient, losses, predicted
+    def objective(params: PyTree) -> tuple[Float[Array, ""], TaskResult]:
+        losses, results = jax.vmap(judge, (None, 0, 0))(params, batch.support, batch.query)
+        return jnp.mean(losses), results
+
+    return jax.grad(objective, has_aux=True)(params)
+
+
+def _one_after_the_other(
+    task_gradient: Callable[[PyTree, Examples, Examples], tuple[PyTree, TaskResult]],
+    params: PyTree,
+    batch: TaskBatch,
+) -> tuple[PyTree, TaskResult]:
+    """The mean of the tasks' gradients, each differentiated before the next is begun."""
+
+    def add(total: PyTree, task: tuple[Examples, Examples]) -> tuple[PyTree, TaskResult]:
+        gradient, result = task_gradient(params, *task)
+        return jax.tree.map(jnp.add, total, gradient), result
+
+    nothing = jax.tree.map(jnp.zeros_like, params)
+    total, results = jax.lax.scan(add, nothing, (batch.support, batch.query))
+    tasks = batch.query.mask.shape[0]
+    return jax.tree.map(lambda leaf: leaf / tasks, total), results
 
 
 def task_loss(
     model: Model, likelihood: Likelihood, params: PyTree, examples: Examples
 ) -> Float[Array, ""]:
     """Mean loss of one task's real examples."""
-    outputs = model.apply(params, examples.x)
+    outputs = model.apply(params, examples.x, examples.mask)
     return masked_mean(likelihood.loss(outputs, examples.y), examples.mask)
 
 

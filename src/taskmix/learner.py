@@ -69,9 +69,18 @@ class Learner(Protocol):
         """Predict the batch, then learn from it."""
 
     def predict(
-        self, state: State, support: Examples, query_x: Array, hints: Hints | None = None
+        self,
+        state: State,
+        support: Examples,
+        query_x: Array,
+        hints: Hints | None = None,
+        query_mask: Bool[Array, " query"] | None = None,
     ) -> Prediction:
-        """Predict one task from its support set, changing nothing."""
+        """Predict one task from its support set, changing nothing.
+
+        A query whose mask is false is padding. To most networks it makes no difference,
+        but batch normalisation looks at all queries together.
+        """
 
     def has_room(self, state: State, iterations: int) -> Bool[Array, ""]:
         """Whether there is capacity for every cluster that ``iterations`` steps could open."""

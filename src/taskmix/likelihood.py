@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Bool, Float, Shaped
+
+Measure = Literal["error", "accuracy"]
+"""What tables show: the error itself, or one minus it."""
 
 
 @runtime_checkable
@@ -31,11 +35,20 @@ class Likelihood(Protocol):
     def noise(self, loss: Float[Array, "*tasks"]) -> Float[Array, "*tasks"]:
         """Variance of a target around its prediction, where the expected loss is ``loss``."""
 
+    def describe(
+        self, x: Array, mask: Bool[Array, "*tasks examples"]
+    ) -> Float[Array, "*tasks statistics"]:
+        """What the inputs of a task say about its kind, in a few roughly normal numbers."""
+
     def predictive(self, outputs: Array) -> Array:
         """Outputs as something that may be averaged over clusters: a mean or probabilities."""
 
     def error(self, predicted: Array, y: Array) -> Float[Array, "*examples"]:
-        """The error of a prediction, in the measure that tables report."""
+        """The error of a prediction."""
+
+    @property
+    def measure(self) -> Measure:
+        """What is reported of it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +60,7 @@ class Gaussian:
     """
 
     variance: float = 1.0
-    measure: str = dataclasses.field(default="error", init=False)
+    measure: ClassVar[Measure] = "error"
 
     def __post_init__(self) -> None:
         if not self.variance > 0:
@@ -72,6 +85,12 @@ class Gaussian:
     def noise(self, loss: Float[Array, "*tasks"]) -> Float[Array, "*tasks"]:
         return loss
 
+    def describe(
+        self, x: Array, mask: Bool[Array, "*tasks examples"]
+    ) -> Float[Array, "*tasks statistics"]:
+        """Nothing: the inputs of a regression are drawn alike in every family."""
+        return jnp.zeros((*mask.shape[:-1], 0))
+
     def predictive(self, outputs: Array) -> Array:
         return outputs
 
@@ -81,9 +100,17 @@ class Gaussian:
 
 @dataclasses.dataclass(frozen=True)
 class Categorical:
-    """Classification: integer targets, outputs are logits, the error is 0 or 1."""
+    """Classification: integer targets, outputs are logits, the error is 0 or 1.
 
-    measure: str = dataclasses.field(default="error", init=False)
+    With ``inputs`` the likelihood of a task has a factor for its inputs as well as for its
+    labels. A handful of labelled images is fitted by any cluster; the images themselves
+    say what kind they are of.
+    """
+
+    inputs: Callable[[Array], Array] | None = None
+    """From inputs (..., examples, and the axes of an input) to statistics of each."""
+
+    measure: ClassVar[Measure] = "accuracy"
 
     def loss(self, outputs: Array, y: Array) -> Float[Array, "*examples"]:
         log_probabilities = jax.nn.log_softmax(outputs)
@@ -101,6 +128,14 @@ class Categorical:
     def noise(self, loss: Float[Array, "*tasks"]) -> Float[Array, "*tasks"]:
         """None: class probabilities already are the whole distribution of a label."""
         return jnp.zeros_like(loss)
+
+    def describe(
+        self, x: Array, mask: Bool[Array, "*tasks examples"]
+    ) -> Float[Array, "*tasks statistics"]:
+        if self.inputs is None:
+            return jnp.zeros((*mask.shape[:-1], 0))
+        each = self.inputs(x)
+        return jnp.moveaxis(masked_mean(jnp.moveaxis(each, -1, 0), mask), 0, -1)
 
     def predictive(self, outputs: Array) -> Array:
         return jax.nn.softmax(outputs)

@@ -17,14 +17,16 @@ class Examples(eqx.Module):
     nothing, whatever its ``x`` and ``y`` hold.
     """
 
-    x: Shaped[Array, "*tasks examples features"]
-    y: Shaped[Array, "*tasks examples ..."]
+    x: Shaped[Array, ...]
+    """Axes (tasks, examples) and those of an input: one for a vector, three for an image."""
+    y: Shaped[Array, ...]
+    """Axes (tasks, examples) and those of a target: one for a vector, none for a label."""
     mask: Bool[Array, "*tasks examples"]
 
     @staticmethod
-    def full(x: Array, y: Array) -> Examples:
+    def full(x: Array, y: Array, input_axes: int = 1) -> Examples:
         """Examples without padding."""
-        return Examples(x, y, jnp.ones(x.shape[:-1], dtype=bool))
+        return Examples(x, y, jnp.ones(x.shape[: x.ndim - input_axes], dtype=bool))
 
     def without_padding_values(self) -> Examples:
         """The same examples with zeros where there is padding.

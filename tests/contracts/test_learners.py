@@ -248,6 +248,13 @@ def test_task_with_padding_is_the_task_without_it(trained):
     )
 
 
+def test_mask_of_queries_changes_no_prediction_of_a_network_that_sees_each_alone(trained):
+    support, query, hints = first_task(trained.learner, batch_at(3))
+    masked = trained.predict(trained.state, support, query.x, hints, jnp.arange(5) < 2)
+    expected = trained.predict_first(batch_at(3))
+    chex.assert_trees_all_close(masked, expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.fixture(scope="module")
 def easy_run(trained) -> tuple[Learner, Info]:
     """Two seeds side by side on an easy family, and what each step gave."""
@@ -331,8 +338,13 @@ def test_learner_told_nothing_ignores_what_hints_say(trained):
         (OnlineMixture, "cool_down", 0),
         (OnlineMixture, "calibration_rate", 0.0),
         (OnlineMixture, "calibration_rate", 1.5),
+        (OnlineMixture, "averaging_rate", 0.0),
+        (OnlineMixture, "averaging_rate", 1.5),
         (OnlineMixture, "independence", 0.0),
+        (OnlineMixture, "wander", -0.1),
+        (OnlineMixture, "wander", math.nan),
         (OnlineMixture, "parts", 2),
+        (OnlineMixture, "parts", -1),
         (OnlineMixture, "capacity", 0),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else str(value),

@@ -9,7 +9,7 @@ import pytest
 
 from taskmix.streams import FunctionStream, Stream, consecutive, gradual, interleaved, recurring
 from taskmix.streams.functions import FAMILIES
-from taskmix.tasks import check_batch
+from taskmix.tasks import TaskBatch, check_batch
 
 KEY = jax.random.key(0)
 NAMES = tuple(FAMILIES)
@@ -71,3 +71,16 @@ def test_test_tasks_are_whole_and_of_the_family_asked_for(stream):
     last = len(stream.families) - 1
     test = check_batch(jax.jit(lambda key: stream.test_tasks(key, last, 2))(KEY))
     np.testing.assert_array_equal(test.hints.family, [last] * 2)
+
+
+def test_test_tasks_can_be_loaded_all_at_once_or_one_by_one(stream):
+    drawn = stream.test_tasks(KEY, 0, 2)
+    together = check_batch(stream.load(drawn))
+    for task in range(2):
+        one = [jax.tree.map(lambda leaf, t=task: leaf[t], s) for s in (drawn.support, drawn.query)]
+        alone = stream.load(TaskBatch(*one))
+        expected = [
+            jax.tree.map(lambda leaf, t=task: leaf[t], s)
+            for s in (together.support, together.query)
+        ]
+        chex.assert_trees_all_close([alone.support, alone.query], expected)

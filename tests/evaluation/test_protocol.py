@@ -18,7 +18,7 @@ from taskmix.tasks import Examples, Hints, TaskBatch
 
 SMALL_MAML = MAML(model=MLP(hidden=(4,)), adaptation=Adaptation(steps=1))
 
-judge = jax.jit(evaluate, static_argnames=("learner", "chunk"))
+judge = jax.jit(evaluate, static_argnames=("learner", "load", "chunk"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,8 +30,9 @@ class Constants:
 
     told: Told = Told.NOTHING
     likelihood: Gaussian = Gaussian()
+    model: MLP = MLP()
 
-    def predict(self, state, support, query_x, hints=None):
+    def predict(self, state, support, query_x, hints=None, query_mask=None):
         first = jnp.zeros(()) if hints is None else hints.family.astype(float)
         ones = jnp.ones_like(query_x)
         return Prediction(
@@ -98,6 +99,25 @@ def test_evaluation_equals_a_loop_over_single_tasks():
         predicted = np.asarray(predict(state, support, query.x).mean)
         expected = np.mean(np.square(predicted - query.y))
         np.testing.assert_allclose(judged.error[place], expected, rtol=1e-5)
+
+
+def doubled(drawn: TaskBatch) -> TaskBatch:
+    """Inputs from references, for one task at a time."""
+    assert drawn.query.mask.ndim == 1
+    support, query = (
+        Examples(2.0 * examples.x, examples.y, examples.mask)
+        for examples in (drawn.support, drawn.query)
+    )
+    return dataclasses.replace(drawn, support=support, query=query)
+
+
+def test_inputs_are_loaded_task_by_task():
+    test = random_test()
+    state = SMALL_MAML.init(jax.random.key(0), test)
+    loaded = eqx.tree_at(lambda b: (b.support.x, b.query.x), test, replace_fn=lambda x: 2.0 * x)
+    expected = judge(SMALL_MAML, state, loaded)
+    found = judge(SMALL_MAML, state, test, load=doubled)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), found, expected)
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 100])

@@ -76,16 +76,23 @@ def three_online(online, batches):
         state.regimes,
         (jnp.array([0.2, 0.5, 0.3, 0.0]), jnp.array([3.0, 2.0, 1.0, 0.0])),
     )
+    clusters = spread_out(state.clusters, 3)
     return dataclasses.replace(
         state,
-        clusters=spread_out(state.clusters, 3),
+        clusters=clusters,
+        averaged=jax.tree.map(lambda leaf: 0.9 * leaf, clusters.params),
         regimes=regimes,
-        query=Typical(levels, jnp.array([0.8, 0.6, 0.7, 1.0]), 30 + levels),
-        support=Typical(levels - 1, jnp.array([0.9, 0.7, 0.5, 1.0]), 30 + levels),
+        query=typical(levels, jnp.array([0.8, 0.6, 0.7, 1.0])),
+        support=typical(levels - 1, jnp.array([0.9, 0.7, 0.5, 1.0])),
         tasks=jnp.array([40.0, 30.0, 20.0, 0.0]),
         newest=jnp.asarray(2),
         cooling=jnp.asarray(0),
     )
+
+
+def typical(levels: jax.Array, variances: jax.Array) -> Typical:
+    """Of log losses only, seen for a while."""
+    return Typical(levels[:, None], variances[:, None], 30 + levels)
 
 
 def spread_out(clusters: Clusters, alive: int) -> Clusters:

@@ -1,12 +1,13 @@
 import itertools
 import math
+from functools import partial
 
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 from taskmix.adapt import Adaptation
 from taskmix.likelihood import Gaussian
@@ -17,39 +18,40 @@ from taskmix.mixture.calibration import (
     SMALLEST_VARIANCE,
     Typical,
     log_loss,
+    signature,
     support_log_loss,
 )
 from taskmix.models import MLP
 from taskmix.tasks import Examples
 
-BATCHES = np.random.default_rng(0).normal(-2.0, 1.5, size=(6, 4)).astype(np.float32)
+BATCHES = np.random.default_rng(0).normal(-2.0, 1.5, size=(6, 4, 2)).astype(np.float32)
 YES, NO = jnp.asarray(True), jnp.asarray(False)
 
 
 def seen(batches, floor: float) -> Typical:
-    """The second of two clusters has seen the batches."""
-    typical = Typical.unknown(2)
+    """The second of two clusters has seen the batches (batches, tasks, statistics)."""
+    typical = Typical.unknown(2, batches.shape[-1])
     for batch in batches:
         typical = typical.observe(jnp.asarray(1), jnp.asarray(batch), floor, YES)
     return typical
 
 
 def test_mean_is_that_of_everything_seen_while_the_rate_is_one_over_n():
-    np.testing.assert_allclose(seen(BATCHES, 0.01).mean[1], BATCHES.mean(), rtol=1e-5)
+    np.testing.assert_allclose(seen(BATCHES, 0.01).mean[1], BATCHES.mean(axis=(0, 1)), rtol=1e-5)
 
 
 def test_variance_is_that_of_everything_seen_with_a_first_batch_of_variance_one():
-    expected = (1 + len(BATCHES) * BATCHES.var()) / (len(BATCHES) + 1)
+    expected = (1 + len(BATCHES) * BATCHES.var(axis=(0, 1))) / (len(BATCHES) + 1)
     np.testing.assert_allclose(seen(BATCHES, 0.01).variance[1], expected, rtol=1e-5)
 
 
 def test_later_batches_are_averaged_exponentially_with_the_floor():
     """Two batches of one number each, 5 then 7, and a floor of 3/4."""
-    typical = seen(np.array([[5.0], [7.0]], np.float32), 0.75)
+    typical = seen(np.array([[[5.0]], [[7.0]]], np.float32), 0.75)
     # The mean takes all of 5, then 3/4 of the shift of 2. The variance keeps 1/4 of 1, then
     # 1/4 of that, and gains 3/4 of the 1/4 * 2^2 between the batches.
-    np.testing.assert_allclose(typical.mean[1], 6.5)
-    np.testing.assert_allclose(typical.variance[1], 0.25 * 0.25 + 0.75 * 0.25 * 4)
+    np.testing.assert_allclose(typical.mean[1], [6.5])
+    np.testing.assert_allclose(typical.variance[1], [0.25 * 0.25 + 0.75 * 0.25 * 4])
     np.testing.assert_allclose(typical.batches[1], 2)
 
 
@@ -64,32 +66,64 @@ def test_clusters_not_observed_change_no_bit():
 def test_heir_keeps_the_spread_and_its_first_batch_sets_the_level():
     before = seen(BATCHES, 0.01)
     young = before.put(jnp.asarray(0), before.heir(jnp.asarray(1)), YES)
-    assert young.variance[0] == before.variance[1]
-    after = young.observe(jnp.asarray(0), jnp.array([9.0, 11.0]), 0.01, YES)
-    # A spread of 1 within the batch, and nothing for the way from the parent's level to 10.
-    np.testing.assert_allclose(after.mean[0], 10, rtol=1e-6)
+    np.testing.assert_array_equal(young.variance[0], before.variance[1])
+    signatures = jnp.array([[9.0, -1.0], [11.0, 1.0]])
+    after = young.observe(jnp.asarray(0), signatures, 0.01, YES)
+    # A spread of 1 within the batch, and nothing for the way from the parent's level to 10 or 0.
+    np.testing.assert_allclose(after.mean[0], [10, 0], rtol=1e-6)
     np.testing.assert_allclose(after.variance[0], (before.variance[1] + 1) / 2, rtol=1e-6)
 
 
-TYPICAL = Typical(jnp.array([0.0, 1.0, -3.0]), jnp.array([1.0, 0.25, 4.0]), jnp.ones(3))
-X = np.array([0.3, -0.7, 2.0], np.float32)
-DEVIATION = np.sqrt(np.asarray(TYPICAL.variance) + SMALLEST_VARIANCE)
+MEANS = np.array([[0.0, 2.0], [1.0, -1.0], [-3.0, 0.5]], np.float32)
+VARIANCES = np.array([[1.0, 0.5], [0.25, 3.0], [4.0, 2.0]], np.float32)
+TYPICAL = Typical(jnp.asarray(MEANS), jnp.asarray(VARIANCES), jnp.ones(3))
+X = np.array([[0.3, 1.5], [-0.7, 0.0], [2.0, 1.0]], np.float32)
+DEVIATION = np.sqrt(VARIANCES + SMALLEST_VARIANCE)
 
 
-def test_log_density_is_that_of_a_normal_up_to_its_constant():
-    expected = stats.norm(np.asarray(TYPICAL.mean), DEVIATION).logpdf(X)
-    np.testing.assert_allclose(
-        TYPICAL.log_density(jnp.asarray(X)), expected + 0.5 * math.log(2 * math.pi), rtol=1e-4
-    )
+def test_log_density_is_that_of_independent_normals_up_to_their_constants():
+    expected = stats.norm(MEANS, DEVIATION).logpdf(X) + 0.5 * math.log(2 * math.pi)
+    np.testing.assert_allclose(TYPICAL.log_density(jnp.asarray(X)), expected.sum(axis=1), rtol=1e-4)
 
 
-def test_distance_is_in_standard_deviations():
-    expected = np.abs(X - np.asarray(TYPICAL.mean)) / DEVIATION
-    np.testing.assert_allclose(TYPICAL.distance(jnp.asarray(X)), expected, rtol=1e-5)
+def test_deviation_is_in_variances():
+    expected = np.square((X - MEANS) / DEVIATION)
+    np.testing.assert_allclose(TYPICAL.deviation(jnp.asarray(X)), expected, rtol=1e-5)
+
+
+def test_novelty_of_one_statistic_is_the_share_of_a_normal_nearer_to_its_mean():
+    alone = Typical(TYPICAL.mean[:, :1], TYPICAL.variance[:, :1], TYPICAL.batches)
+    expected = special.erf(np.abs((X - MEANS) / DEVIATION)[:, 0] / math.sqrt(2))
+    np.testing.assert_allclose(alone.novelty(jnp.asarray(X[:, :1])), expected, rtol=1e-5)
+
+
+def test_novelty_is_the_share_of_a_clusters_own_signatures_that_are_more_typical():
+    draws = np.random.default_rng(0).normal(size=(100_000, 3, 2)) * DEVIATION + MEANS
+    nearer = np.square((draws - MEANS) / DEVIATION).sum(axis=-1) < np.square(
+        (X - MEANS) / DEVIATION
+    ).sum(axis=-1)
+    np.testing.assert_allclose(TYPICAL.novelty(jnp.asarray(X)), nearer.mean(axis=0), atol=0.01)
+
+
+def test_novelty_goes_from_nothing_at_the_mean_to_one_far_away():
+    np.testing.assert_array_equal(TYPICAL.novelty(TYPICAL.mean), np.zeros(3))
+    np.testing.assert_allclose(TYPICAL.novelty(TYPICAL.mean + 100), np.ones(3))
+
+
+def test_signature_is_the_log_loss_followed_by_the_inputs_of_the_task():
+    log_losses = jnp.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    found = signature(log_losses, jnp.array([[7.0, 8.0], [9.0, 10.0]])[:, None])
+    np.testing.assert_array_equal(found[:, 0], [[1, 7, 8], [4, 9, 10]])
+    np.testing.assert_array_equal(found[:, 2], [[3, 7, 8], [6, 9, 10]])
+
+
+def test_signature_without_inputs_is_the_log_loss_alone():
+    found = signature(jnp.array([1.0, 2.0]), jnp.zeros((2, 0)))
+    np.testing.assert_array_equal(found, [[1], [2]])
 
 
 def test_expected_loss_is_the_mean_of_a_log_normal():
-    expected = stats.lognorm(s=np.sqrt(TYPICAL.variance), scale=np.exp(TYPICAL.mean)).mean()
+    expected = stats.lognorm(s=np.sqrt(VARIANCES[:, 0]), scale=np.exp(MEANS[:, 0])).mean()
     np.testing.assert_allclose(TYPICAL.expected_loss(), expected, rtol=1e-5)
 
 
@@ -114,10 +148,10 @@ MODEL = MLP(hidden=())
 PARAMS = MODEL.init(jax.random.key(0))
 
 
-@jax.jit
-def found(x, y, mask):
+@partial(jax.jit, static_argnames="parts")
+def found(x, y, mask, parts=5):
     return support_log_loss(
-        MODEL, Gaussian(), Adaptation(steps=1, rate=RATE), PARAMS, Examples(x, y, mask), parts=5
+        MODEL, Gaussian(), Adaptation(steps=1, rate=RATE), PARAMS, Examples(x, y, mask), parts
     )
 
 
@@ -164,4 +198,12 @@ def test_support_loss_of_a_padded_task_is_that_of_its_real_examples():
     y[3:] = 1e4
     np.testing.assert_allclose(
         found(x, y, np.arange(5) < 3), slow_log_loss(x[:3], y[:3]), rtol=1e-4
+    )
+
+
+def test_support_loss_without_parts_is_the_fitted_loss():
+    x, y = examples(7)
+    fitted = slow_losses(x, y, list(range(7))).mean()
+    np.testing.assert_allclose(
+        found(x, y, np.ones(7, dtype=bool), parts=0), np.log(fitted), rtol=1e-4
     )

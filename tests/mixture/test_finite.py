@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from taskmix.mixture.responsibilities import judge
+
 KEY = jax.random.key(3)
 TEMPERATURES = [2.0, math.inf]
 
@@ -97,3 +99,63 @@ def test_identical_components_share_every_task_equally(step, three_finite, batch
 def test_components_start_apart(finite, batches):
     weights = finite.init(KEY, batches[0]).params[0].weight
     assert len(np.unique(weights)) == weights.size
+
+
+@pytest.fixture(scope="module")
+def sampled(finite):
+    return dataclasses.replace(finite, sampled=True)
+
+
+def first_gradient(after):
+    """Adam keeps a tenth of the first gradient."""
+    return jax.tree.map(lambda mu: 10 * mu, after.optimiser[0].mu)
+
+
+def test_mean_sampled_step_is_that_of_the_detached_surrogate(sampled, three_finite, batches):
+    keys = jax.random.split(KEY, 2000)
+    after, infos = jax.jit(jax.vmap(lambda key: sampled.step(three_finite, batches[0], key)))(keys)
+    gradients = first_gradient(after)
+    shares = infos.responsibilities[0]
+
+    def surrogate(params):
+        judged = judge(
+            sampled.model,
+            sampled.likelihood,
+            sampled.adaptation,
+            params,
+            batches[0],
+            three_finite.alive,
+        )
+        return jnp.mean(jnp.sum(shares * judged.query_loss, axis=1))
+
+    expected = jax.jit(jax.grad(surrogate))(three_finite.params)
+    for found, exact in zip(jax.tree.leaves(gradients), jax.tree.leaves(expected), strict=True):
+        bound = 5 * np.std(found, axis=0) / np.sqrt(len(keys)) + 1e-4
+        assert (np.abs(np.mean(found, axis=0) - exact) < bound).all()
+
+
+def test_sampling_changes_nothing_but_the_gradient(finite, sampled, three_finite, batches):
+    _, expected = jax.jit(finite.step)(three_finite, batches[0], KEY)
+    _, found = jax.jit(sampled.step)(three_finite, batches[0], KEY)
+    chex.assert_trees_all_close(found, expected, rtol=1e-5)
+
+
+def test_sampled_mixture_of_one_is_the_dense_one_bit_for_bit(finite, sampled, batches):
+    one, other = (dataclasses.replace(learner, components=1) for learner in (finite, sampled))
+    state = one.init(KEY, batches[0])
+    chex.assert_trees_all_equal(
+        jax.jit(other.step)(state, batches[0], KEY), jax.jit(one.step)(state, batches[0], KEY)
+    )
+
+
+def test_component_without_a_task_gets_no_gradient_when_sampled(sampled, three_finite, batches):
+    """One that predicts nonsense has no responsibility for any task."""
+    params = jax.tree.map(lambda leaf: leaf.at[1].add(30.0), three_finite.params)
+    state = dataclasses.replace(three_finite, params=params)
+    after, info = jax.jit(sampled.step)(state, batches[0], KEY)
+    assert not info.responsibilities[:, 1].any()
+    for leaf in jax.tree.leaves(first_gradient(after)):
+        assert not leaf[1].any()
+    chex.assert_trees_all_equal(
+        *(jax.tree.map(lambda leaf: leaf[1], tree.params) for tree in (after, state))
+    )

@@ -38,6 +38,7 @@ def permuted_online(state):
     return dataclasses.replace(
         state,
         clusters=rows(state.clusters, ORDER),
+        averaged=rows(state.averaged, ORDER),
         regimes=eqx.tree_at(
             lambda r: (r.belief, r.entered, r.recent.mean, r.recent.square, r.recent.scale),
             regimes,

@@ -8,9 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from taskmix.adapt import Adaptation
 from taskmix.learner import Told
+from taskmix.likelihood import Categorical
 from taskmix.mixture import OnlineMixture
-from taskmix.tasks import Examples, Hints
+from taskmix.models import MLP
+from taskmix.tasks import Examples, Hints, TaskBatch
 
 KEY = jax.random.key(0)
 COOL_DOWN = 15
@@ -57,7 +60,9 @@ def run(learner, step, batches):
 
 
 def row(state, index):
-    return jax.tree.map(lambda leaf: leaf[index], (state.clusters, state.query, state.support))
+    return jax.tree.map(
+        lambda leaf: leaf[index], (state.clusters, state.query, state.support, state.averaged)
+    )
 
 
 def test_new_kind_opens_one_cluster_at_once(run):
@@ -77,6 +82,44 @@ def test_newborn_has_a_fresh_optimiser_and_no_memory_of_a_level(run):
     assert newborn[0].optimiser[0].count == 1
     assert newborn[1].batches == 1
     assert states[21].tasks[1] == 4
+
+
+def test_average_goes_back_over_a_tenth_of_the_updates_while_they_are_few(run):
+    """The rate of update n + 1 is 10 / (n + 10) until that is less than the floor of 0.02."""
+    states, _ = run
+    expected = row(states[1], 0)[0].params
+    for n, state in enumerate(states[2:6], start=1):
+        expected = jax.tree.map(
+            lambda a, p, rate=10 / (n + 10): a + rate * (p - a), expected, row(state, 0)[0].params
+        )
+    chex.assert_trees_all_close(row(states[5], 0)[3], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_average_follows_at_the_floor_later(run, learner, batches):
+    states, _ = run
+    quick = dataclasses.replace(learner, averaging_rate=0.9)
+    after, _ = jax.jit(quick.step)(states[4], batches[4], KEY)
+    expected = jax.tree.map(
+        lambda a, p: 0.1 * a + 0.9 * p, row(states[4], 0)[3], row(after, 0)[0].params
+    )
+    chex.assert_trees_all_close(row(after, 0)[3], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_average_of_a_newborn_begins_with_its_first_update(run):
+    states, _ = run
+    clusters, _, _, averaged = row(states[21], 1)
+    chex.assert_trees_all_close(averaged, clusters.params, rtol=1e-5, atol=1e-7)
+
+
+def test_averaged_parameters_are_those_that_predict(run, learner, batches):
+    states, _ = run
+    clusters = dataclasses.replace(
+        states[-1].clusters, params=jax.tree.map(jnp.zeros_like, states[-1].clusters.params)
+    )
+    other = dataclasses.replace(states[-1], clusters=clusters)
+    support, x = jax.tree.map(lambda leaf: leaf[0], (batches[7].support, batches[7].query.x))
+    predict = jax.jit(learner.predict)
+    chex.assert_trees_all_equal(predict(other, support, x), predict(states[-1], support, x))
 
 
 def test_older_cluster_is_untouched_bit_for_bit_while_another_learns(run):
@@ -199,3 +242,63 @@ def test_who_is_told_boundaries_opens_clusters_only_from_a_boundary_on(learner, 
     opened, info = step(state, hinted(True), KEY)
     assert info.spawned
     assert not opened.boundary_open
+
+
+def guesses(seed: int, level: float) -> TaskBatch:
+    """Labels that no input foretells; the inputs lie around the level."""
+    x_key, y_key = jax.random.split(jax.random.key(seed))
+    x = level + jax.random.normal(x_key, (4, 11, 2))
+    y = jax.random.bernoulli(y_key, shape=(4, 11)).astype(int)
+    return TaskBatch(Examples.full(x[:, :5], y[:, :5]), Examples.full(x[:, 5:], y[:, 5:]))
+
+
+def run_of_guesses(likelihood: Categorical):
+    """Twenty batches around 0, then three around 3."""
+    learner = OnlineMixture(
+        model=MLP(inputs=2, hidden=(4,), outputs=2),
+        likelihood=likelihood,
+        adaptation=Adaptation(steps=1, rate=0.01),
+        cool_down=COOL_DOWN,
+        parts=0,
+    )
+    state, step, spawned = learner.init(KEY, guesses(0, 0.0)), jax.jit(learner.step), []
+    for seed in range(23):
+        state, info = step(state, guesses(seed, 0.0 if seed < 20 else 3.0), KEY)
+        spawned.append(bool(info.spawned))
+    return learner, state, np.flatnonzero(spawned)
+
+
+@pytest.fixture(scope="module")
+def attentive():
+    return run_of_guesses(Categorical(inputs=lambda x: x))
+
+
+def test_new_inputs_open_a_cluster_though_the_losses_are_the_same(attentive):
+    _, _, spawned = attentive
+    np.testing.assert_array_equal(spawned, [20])
+
+
+def test_new_inputs_go_unnoticed_if_nothing_is_said_of_them():
+    _, _, spawned = run_of_guesses(Categorical())
+    assert spawned.size == 0
+
+
+def test_calibration_learns_the_level_of_the_inputs(attentive):
+    _, state, _ = attentive
+    np.testing.assert_allclose(state.query.mean[:2, 1:], [[0, 0], [3, 3]], atol=0.5)
+    np.testing.assert_allclose(state.support.mean[:2, 1:], [[0, 0], [3, 3]], atol=0.7)
+
+
+@pytest.mark.parametrize(("level", "cluster"), [(0.0, 0), (3.0, 1)])
+def test_single_tasks_are_recognised_by_their_inputs(attentive, level, cluster):
+    learner, state, _ = attentive
+    task = jax.tree.map(lambda leaf: leaf[0], guesses(99, level))
+    prediction = jax.jit(learner.predict)(state, task.support, task.query.x)
+    assert prediction.responsibilities[cluster] > 0.9
+    assert prediction.novelty < 0.99
+
+
+def test_inputs_of_no_known_kind_are_novel(attentive):
+    learner, state, _ = attentive
+    task = jax.tree.map(lambda leaf: leaf[0], guesses(99, -5.0))
+    assert jax.jit(learner.predict)(state, task.support, task.query.x).novelty > 0.999

@@ -70,7 +70,7 @@ def test_gradient_does_not_see_the_dead(dead):
 
 def test_judgement_is_that_of_every_pair_of_task_and_cluster(finite, three_finite, batches):
     judged = judge(
-        finite.model, finite.likelihood, finite.adaptation, three_finite.params, batches[0]
+        finite.model, finite.likelihood, finite.adaptation, three_finite.params, batches[0], ALL
     )
     batch = batches[0]
     adapt = jax.jit(lambda p, s: finite.adaptation(finite.model, finite.likelihood, p, s))

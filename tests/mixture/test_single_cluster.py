@@ -1,5 +1,7 @@
 """Before a second cluster exists, every mixture is MAML."""
 
+from functools import partial
+
 import chex
 import jax
 import pytest
@@ -35,9 +37,18 @@ def test_mixture_of_one_is_maml_bit_for_bit(maml, parts, batches):
     chex.assert_trees_all_equal(infos, maml[1])
 
 
-@pytest.mark.parametrize("kind", [PaperMixture, OnlineMixture])
-def test_growing_mixture_is_maml_before_its_first_spawn(kind, maml, parts, batches):
+@pytest.mark.parametrize(
+    "build",
+    [PaperMixture, partial(OnlineMixture, averaging_rate=1.0)],
+    ids=["paper", "online without averaging"],
+)
+def test_growing_mixture_is_maml_before_its_first_spawn(build, maml, parts, batches):
     """Up to the last bits: it computes more at once, which is compiled to other roundings."""
-    state, infos = run(kind(**parts), batches)
+    state, infos = run(build(**parts), batches)
     chex.assert_trees_all_close(first(state.clusters), maml[0], rtol=1e-5, atol=1e-7)
     chex.assert_trees_all_close(infos, maml[1], rtol=1e-5)
+
+
+def test_online_mixture_trains_as_maml_does_whatever_it_averages(maml, parts, batches):
+    state, _ = run(OnlineMixture(**parts), batches)
+    chex.assert_trees_all_close(first(state.clusters), maml[0], rtol=1e-5, atol=1e-7)

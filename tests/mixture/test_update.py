@@ -6,9 +6,19 @@ import optax
 import pytest
 
 from taskmix.mixture.clusters import Clusters
-from taskmix.mixture.update import query_losses, update_each, update_one, weighted
+from taskmix.mixture.responsibilities import judge
+from taskmix.mixture.update import (
+    gradient_of_drawn,
+    query_losses,
+    update_each,
+    update_one,
+    weighted,
+)
+from taskmix.models import MLP
 
 SGD = optax.sgd(1.0)
+# Nothing of it is used here but that its clusters are updated all at once.
+MODEL = MLP()
 ALIVE = jnp.array([True, True, True, False])
 PARAMS = jnp.array([1.0, 2.0, 3.0, 4.0])
 
@@ -25,7 +35,7 @@ def clusters():
 
 def test_each_cluster_follows_the_tasks_it_answers_for(clusters):
     weights = jnp.array([[1.0, 0.0, 0.5, 0.0], [0.0, 1.0, 0.5, 0.0]])
-    after = update_each(clusters, losses, weights, SGD, jnp.ones(4, dtype=bool))
+    after = update_each(MODEL, clusters, losses, weights, SGD, jnp.ones(4, dtype=bool))
     # Half of: 1 * 1, then 10 * 2, then (1 + 10) / 2 * 3.
     np.testing.assert_allclose(after.params, [1 - 0.5, 2 - 10, 3 - 8.25, 4], rtol=1e-6)
 
@@ -34,7 +44,7 @@ def test_responsibilities_are_held_fixed():
     def moved(param):
         rows = Clusters.stack(param[None], SGD, jnp.ones(1, dtype=bool))
         shares = jnp.stack([param, 1 - param])[:, None]
-        return update_each(rows, losses, shares, SGD, jnp.ones(1, dtype=bool)).params[0]
+        return update_each(MODEL, rows, losses, shares, SGD, jnp.ones(1, dtype=bool)).params[0]
 
     # theta - (g theta + 10 (1 - g) theta) / 2 with g fixed at 0.25.
     np.testing.assert_allclose(moved(jnp.asarray(0.25)), 0.25 - (0.0625 + 1.875) / 2, rtol=1e-6)
@@ -44,7 +54,7 @@ def test_clusters_not_chosen_or_dead_keep_parameters_and_optimiser_bit_for_bit()
     adam = optax.adam(0.1)
     before = Clusters.stack(PARAMS, adam, ALIVE)
     chosen = jnp.array([False, True, False, True])
-    after = update_each(before, losses, jnp.full((2, 4), 0.5), adam, chosen)
+    after = update_each(MODEL, before, losses, jnp.full((2, 4), 0.5), adam, chosen)
     kept = jnp.array([0, 2, 3])
     chex.assert_trees_all_equal(
         *(jax.tree.map(lambda leaf: leaf[kept], c) for c in (after, before))
@@ -57,7 +67,7 @@ def test_weight_of_zero_silences_a_diverged_task_in_the_gradient_too(clusters):
         return jnp.stack([param**2 / 2, jnp.log(-jnp.abs(param))])
 
     weights = jnp.array([[1.0] * 4, [0.0] * 4])
-    after = update_each(clusters, diverging, weights, SGD, ALIVE)
+    after = update_each(MODEL, clusters, diverging, weights, SGD, ALIVE)
     np.testing.assert_allclose(after.params[:3], PARAMS[:3] / 2)
 
 
@@ -91,3 +101,53 @@ def test_query_losses_are_those_of_each_task_alone(finite, three_finite, batches
         np.testing.assert_allclose(
             found[task], np.square(predicted - one.query.y).mean(), rtol=1e-4
         )
+
+
+def parts_of(finite):
+    return finite.model, finite.likelihood, finite.adaptation
+
+
+@pytest.fixture(scope="module")
+def gradient_of(finite, three_finite, batches):
+    """The gradient of what was drawn, for the tasks of the first batch."""
+    return jax.jit(
+        lambda drawn: gradient_of_drawn(*parts_of(finite), three_finite.params, batches[0], drawn)
+    )
+
+
+@pytest.fixture(scope="module")
+def dense(finite, three_finite, batches):
+    """The gradient of (1/J) sum_j sum_l gamma_jl loss_jl, with gamma held fixed."""
+    alive = three_finite.alive
+
+    def objective(params, shares):
+        judged = judge(*parts_of(finite), params, batches[0], alive)
+        return jnp.mean(jnp.sum(shares * judged.query_loss, axis=1))
+
+    return jax.jit(lambda shares: jax.grad(objective)(three_finite.params, shares))
+
+
+DRAWN = jnp.array([2, 0, 2, 2])
+
+
+def test_gradient_of_what_was_drawn_is_the_dense_one_where_each_task_belongs_to_one(
+    gradient_of, dense
+):
+    expected = dense(jax.nn.one_hot(DRAWN, 3))
+    chex.assert_trees_all_close(gradient_of(DRAWN), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_component_that_was_not_drawn_has_no_gradient(gradient_of):
+    for leaf in jax.tree.leaves(gradient_of(DRAWN)):
+        assert not leaf[1].any()
+        assert leaf[2].any()
+
+
+def test_gradient_of_what_was_drawn_is_without_bias(gradient_of, dense):
+    """Its expectation, over all 3^4 draws of components by their shares, is the dense one."""
+    shares = jax.random.dirichlet(jax.random.key(5), jnp.ones(3), (4,))
+    draws = jnp.stack(jnp.meshgrid(*[jnp.arange(3)] * 4, indexing="ij"), -1).reshape(-1, 4)
+    chances = jnp.prod(shares[jnp.arange(4), draws], axis=1)
+    each = jax.vmap(gradient_of)(draws)
+    mean = jax.tree.map(lambda leaf: jnp.tensordot(chances, leaf, axes=1), each)
+    chex.assert_trees_all_close(mean, dense(shares), rtol=1e-4, atol=1e-5)

@@ -36,6 +36,9 @@ class Lines:
     def test_tasks(self, key, family, tasks) -> TaskBatch:
         return _lines(key, jnp.full(tasks, family))
 
+    def load(self, drawn: TaskBatch) -> TaskBatch:
+        return drawn
+
 
 def _lines(key, family) -> TaskBatch:
     x = jax.random.normal(key, (len(family), 4, 1))
@@ -69,6 +72,17 @@ def test_chunks_hold_every_iteration_once(two_seeds):
     assert [chunk.info.loss.shape for chunk in rest] == [
         (2, n) for n in np.diff([0, 5, 10, 13, 15, 20, 21])
     ]
+
+
+def test_chunk_holds_the_state_that_was_evaluated(two_seeds):
+    state, chunks = two_seeds
+    # The states before were donated to the steps that followed.
+    jax.tree.map(np.testing.assert_array_equal, chunks[-1].state, state)
+    copies = []
+    train(
+        StandIn(), STREAM, [0, 1], SETTINGS, lambda chunk: copies.append(np.array(chunk.state.done))
+    )
+    np.testing.assert_array_equal(copies, [[n, n] for n in [0, 5, 10, 13, 15, 20, 21]])
 
 
 def test_families_of_the_stream_are_reported_as_they_were(two_seeds):
@@ -115,6 +129,7 @@ class StandIn:
     """Iteration at which the loss of the seeds with a high lot is not a number."""
     room: int = 100
     likelihood: Gaussian = Gaussian()
+    model: MLP = MLP()
     hints: list = dataclasses.field(default_factory=list)
     """What each trace of the step was given as hints."""
 
@@ -134,7 +149,7 @@ class StandIn:
         )
         return Tally(state.done + 1, state.lot, state.room), info
 
-    def predict(self, state, support, query_x, hints=None):
+    def predict(self, state, support, query_x, hints=None, query_mask=None):
         zero = jnp.zeros_like(query_x)
         return Prediction(zero, zero, zero[None], jnp.ones(1), jnp.asarray(0.0))
 
@@ -162,6 +177,39 @@ def test_learner_told_the_family_gets_hints():
     learner = StandIn(told=Told.FAMILY)
     trained(learner, [0])
     assert None not in learner.hints
+
+
+class Table(eqx.Module):
+    """Lines whose inputs are looked up; tests draw references, which are loaded later."""
+
+    inputs: Float[Array, "rows inputs"]
+    families = ("only",)
+    phases = (Phase(0, 4, ("only",)),)
+
+    def batch(self, key, iteration) -> TaskBatch:
+        return self.load(self.test_tasks(jax.random.fold_in(key, iteration), 0, 2))
+
+    def test_tasks(self, key, family, tasks) -> TaskBatch:
+        rows = jax.random.randint(key, (tasks, 3), 0, len(self.inputs))
+        drawn = Examples(rows, rows, jnp.ones(rows.shape, dtype=bool))
+        return TaskBatch(drawn, drawn, Hints(jnp.full(tasks, family), jnp.asarray(False)))
+
+    def load(self, drawn: TaskBatch) -> TaskBatch:
+        assert isinstance(self.inputs, jax.core.Tracer), "the data are part of the program"
+
+        def loaded(examples: Examples) -> Examples:
+            x = self.inputs[examples.x]
+            return Examples(x, x.sum(axis=-1, keepdims=True), examples.mask)
+
+        return dataclasses.replace(drawn, support=loaded(drawn.support), query=loaded(drawn.query))
+
+
+def test_data_of_a_stream_are_arguments_of_what_is_compiled():
+    table = Table(jnp.arange(14.0).reshape(7, 2))
+    model = MLP(inputs=2, hidden=(4,))
+    _, chunks = trained(MAML(model, adaptation=Adaptation(steps=1)), [0, 1], stream=table)
+    assert [chunk.iteration for chunk in chunks] == [0, 4]
+    assert np.isfinite(chunks[-1].evaluation.error).all()
 
 
 def test_capacity_doubles_before_it_is_needed():

@@ -17,6 +17,7 @@ EMPTY = Chunk(
     evaluation=Evaluation(
         jnp.zeros((1, 1)), jnp.zeros((1, 1, 1)), jnp.ones((1, 1, 1)), jnp.zeros((1, 1))
     ),
+    state=None,
     grown=False,
     seconds=0.0,
 )

@@ -39,7 +39,7 @@ def chunk_of(
         np.broadcast_to(np.linspace(0.5, 0, length), (2, length)),
     )
     families = np.broadcast_to([0, 1], (2, length, 2))
-    return Chunk(stop, info, families, evaluation(clusters[-1], capacity), grown, 1.5)
+    return Chunk(stop, info, families, evaluation(clusters[-1], capacity), None, grown, 1.5)
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def chunk(stacked_info):
 
 
 def test_before_the_first_step_only_the_test_tasks_are_known():
-    line, events = Record(FAMILIES, 0).add(Chunk(0, None, None, evaluation(1, 3), False, 0.5))
+    line, events = Record(FAMILIES, 0).add(Chunk(0, None, None, evaluation(1, 3), None, False, 0.5))
     assert events == []
     assert (line["clusters"], line["loss"], line["prequential"]) == (1, None, {})
     assert line["families"]["a"]["error"] == 2.0

@@ -4,6 +4,8 @@ import json
 import math
 import os
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from taskmix.training.run_folder import RunFolder, as_json, claim, software, write_json
@@ -86,6 +88,19 @@ class Outer:
     inner: Inner = Inner()
     colour: Colour = Colour.RED
     temperature: float = math.inf
+
+
+def brightness(images):
+    return images.mean()
+
+
+@pytest.mark.parametrize("data", [np.zeros((2, 3), np.uint8), jnp.zeros((2, 3), jnp.uint8)])
+def test_of_data_only_shape_and_type_are_settings(data):
+    assert as_json({"images": data}) == {"images": {"shape": [2, 3], "dtype": "uint8"}}
+
+
+def test_function_is_named():
+    assert as_json({"inputs": brightness}) == {"inputs": "brightness"}
 
 
 def test_settings_become_json_with_their_types():

@@ -48,15 +48,15 @@ class MAML:
         self, state: MAMLState, batch: TaskBatch, key: Key[Array, ""]
     ) -> tuple[MAMLState, Info]:
         batch = batch.without_padding_values()
-        gradient, losses, predicted = meta_gradient(
+        gradient, result = meta_gradient(
             self.model, self.likelihood, self.adaptation, state.params, batch
         )
         updates, optimiser = optax.adam(self.meta_rate).update(gradient, state.optimiser)
-        errors = self.likelihood.error(predicted, batch.query.y)
+        errors = self.likelihood.error(result.predicted, batch.query.y)
         info = Info(
-            loss=jnp.mean(losses),
+            loss=jnp.mean(result.loss),
             error=masked_mean(errors, batch.query.mask),
-            responsibilities=jnp.ones((losses.shape[0], 1)),
+            responsibilities=jnp.ones((*result.loss.shape, 1)),
             clusters=jnp.asarray(1),
             spawned=jnp.asarray(False),
             suspicion=jnp.asarray(0.0),
@@ -64,10 +64,15 @@ class MAML:
         return MAMLState(optax.apply_updates(state.params, updates), optimiser), info
 
     def predict(
-        self, state: MAMLState, support: Examples, query_x: Array, hints: Hints | None = None
+        self,
+        state: MAMLState,
+        support: Examples,
+        query_x: Array,
+        hints: Hints | None = None,
+        query_mask: Bool[Array, " query"] | None = None,
     ) -> Prediction:
         params = self._adapt(state.params, support.without_padding_values())
-        mean = self.likelihood.predictive(self.model.apply(params, query_x))
+        mean = self.likelihood.predictive(self.model.apply(params, query_x, query_mask))
         return Prediction(
             mean=mean,
             variance=jnp.zeros_like(mean),
@@ -87,7 +92,7 @@ class MAML:
 
     def _judge(self, params: PyTree, support: Examples, query: Examples) -> tuple[Array, Array]:
         adapted = self._adapt(params, support)
-        outputs = self.model.apply(adapted, query.x)
+        outputs = self.model.apply(adapted, query.x, query.mask)
         loss = masked_mean(self.likelihood.loss(outputs, query.y), query.mask)
         predicted = self.likelihood.predictive(outputs)
         return loss, masked_mean(self.likelihood.error(predicted, query.y), query.mask)

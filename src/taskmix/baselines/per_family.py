@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Int, Key, PyTree
 
 from taskmix.baselines.maml import MAML, MAMLState
 from taskmix.learner import Info, Prediction, Told
+from taskmix.models import for_each
 from taskmix.tasks import Examples, Hints, TaskBatch
 
 
@@ -52,7 +53,8 @@ class MAMLPerFamily(MAML):
         def objective(params: PyTree) -> tuple[Array, tuple[Array, Array]]:
             # A product rather than indexing, whose gradient is a scatter; exact all the same.
             own = jax.tree.map(lambda leaf: jnp.tensordot(members, leaf, axes=1), params)
-            losses, errors = jax.vmap(self._judge)(own, batch.support, batch.query)
+            judge = for_each(self.model, self._judge)
+            losses, errors = judge(own, batch.support, batch.query)
             return jnp.sum(losses / count[family]), (jnp.mean(losses), errors)
 
         gradient, (loss, errors) = jax.grad(objective, has_aux=True)(state.params)
@@ -69,10 +71,19 @@ class MAMLPerFamily(MAML):
         return _where(count > 0, updated, state), info
 
     def predict(
-        self, state: MAMLState, support: Examples, query_x: Array, hints: Hints | None = None
+        self,
+        state: MAMLState,
+        support: Examples,
+        query_x: Array,
+        hints: Hints | None = None,
+        query_mask: Bool[Array, " query"] | None = None,
     ) -> Prediction:
         family = _family(hints)
-        components = jax.vmap(lambda one: MAML.predict(self, one, support, query_x).mean)(state)
+
+        def alone(one: MAMLState) -> Array:
+            return MAML.predict(self, one, support, query_x, query_mask=query_mask).mean
+
+        components = for_each(self.model, alone)(state)
         mean = components[family]
         return Prediction(
             mean=mean,

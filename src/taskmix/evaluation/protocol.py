@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -14,7 +14,8 @@ from jaxtyping import Array, Float, Shaped
 from taskmix.evaluation.intervals import over_tasks
 from taskmix.learner import Learner, State, Told
 from taskmix.likelihood import Likelihood, masked_mean
-from taskmix.tasks import Examples, Hints, TaskBatch
+from taskmix.models import Model
+from taskmix.tasks import Hints, TaskBatch
 
 
 class Evaluation(eqx.Module):
@@ -30,11 +31,18 @@ class Evaluation(eqx.Module):
     """How untypical each task is of every cluster, from 0 to 1."""
 
 
-def evaluate(learner: Learner, state: State, test: TaskBatch, chunk: int = 50) -> Evaluation:
+def evaluate(
+    learner: Learner,
+    state: State,
+    test: TaskBatch,
+    load: Callable[[TaskBatch], TaskBatch] = lambda drawn: drawn,
+    chunk: int = 50,
+) -> Evaluation:
     """Predict every test task from its support set and judge its real query examples.
 
-    ``test`` has leading axes (families, tasks). ``chunk`` tasks are predicted at a time,
-    which bounds the memory. Can be jitted, and vmapped over a leading axis of ``state``.
+    ``test`` has leading axes (families, tasks), and ``load`` gives its tasks their inputs.
+    ``chunk`` tasks are predicted at a time, which bounds the memory; only one if the
+    model wants them so. Can be jitted, and vmapped over a leading axis of ``state``.
     A learner that is told something gets the hints of one task at a time: a family
     without an axis, and no boundary.
     """
@@ -43,13 +51,20 @@ def evaluate(learner: Learner, state: State, test: TaskBatch, chunk: int = 50) -
     support, query = jax.tree.map(
         lambda leaf: leaf.reshape(families * tasks, *leaf.shape[2:]), (test.support, test.query)
     )
-    hints = None if learner.told is Told.NOTHING else _hints_of_each_task(test.hints)
+    if learner.told is not Told.NOTHING and test.hints is None:
+        raise ValueError(
+            "The learner is told facts about the stream, but the test tasks have no hints; "
+            "give them hints, or use a learner whose `told` is NOTHING."
+        )
     # ``model`` and ``likelihood`` are fields of every learner, though not of the protocol.
     likelihood: Likelihood = learner.likelihood  # type: ignore[attr-defined]
+    model: Model = learner.model  # type: ignore[attr-defined]
 
-    def judge(task: tuple[Examples, Examples, Hints | None]) -> tuple[Array, ...]:
-        support, query, hints = task
-        prediction = learner.predict(state, support, query.x, hints)
+    def judge(drawn: TaskBatch) -> tuple[Array, ...]:
+        task = load(drawn)
+        support, query = task.support, task.query
+        hints = None if learner.told is Told.NOTHING else task.hints
+        prediction = learner.predict(state, support, query.x, hints, query.mask)
 
         def score(predicted: Array) -> Float[Array, ""]:
             return masked_mean(likelihood.error(predicted, query.y), query.mask)
@@ -62,16 +77,15 @@ def evaluate(learner: Learner, state: State, test: TaskBatch, chunk: int = 50) -
             prediction.novelty,
         )
 
-    judged = jax.lax.map(judge, (support, query, hints), batch_size=min(chunk, families * tasks))
+    each = TaskBatch(support, query, _hints_of_each_task(test.hints))
+    at_once = None if model.one_at_a_time else min(chunk, families * tasks)
+    judged = jax.lax.map(judge, each, batch_size=at_once)
     return Evaluation(*(leaf.reshape(families, tasks, *leaf.shape[1:]) for leaf in judged))
 
 
-def _hints_of_each_task(hints: Hints | None) -> Hints:
+def _hints_of_each_task(hints: Hints | None) -> Hints | None:
     if hints is None:
-        raise ValueError(
-            "The learner is told facts about the stream, but the test tasks have no hints; "
-            "give them hints, or use a learner whose `told` is NOTHING."
-        )
+        return None
     family = hints.family.reshape(-1)
     # Assigning the leaves keeps one boundary a task, which the class itself does not know.
     return eqx.tree_at(

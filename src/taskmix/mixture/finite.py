@@ -19,7 +19,7 @@ from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Gaussian, Likelihood, masked_mean
 from taskmix.mixture.clusters import Clusters
 from taskmix.mixture.responsibilities import Judgement, judge, mix, responsibilities, spread
-from taskmix.mixture.update import update_one, weighted
+from taskmix.mixture.update import gradient_of_drawn, update_one, weighted
 from taskmix.models import MLP, Model
 from taskmix.tasks import Examples, Hints, TaskBatch
 
@@ -31,6 +31,10 @@ class FiniteMixture:
     The gradient flows through the responsibilities, which come from the support set.
     An infinite temperature makes them uniform: the components are then independent
     learners whose predictions are averaged.
+
+    ``sampled`` holds the responsibilities fixed and estimates the gradient from one
+    component a task, without bias. It costs as much as one component however many there
+    are, which matters where a meta-gradient is dear.
     """
 
     model: Model = MLP()
@@ -39,6 +43,8 @@ class FiniteMixture:
     meta_rate: float = 1e-3
     components: int = 3
     temperature: float = 1.0
+    sampled: bool = False
+    """Differentiate one component a task, drawn by its responsibility, instead of all."""
 
     told = Told.NOTHING
 
@@ -62,9 +68,11 @@ class FiniteMixture:
         batch = batch.without_padding_values()
         if self.components == 1:
             return self._step_alone(state, batch)
+        if self.sampled:
+            return self._step_sampled(state, batch, key)
 
         def objective(params: PyTree) -> tuple[Array, tuple[Judgement, Array]]:
-            judged = self._judge(params, batch)
+            judged = self._judge(params, batch, state.alive)
             shares = self._responsibilities(judged, state.alive)
             losses = jnp.sum(weighted(shares, judged.query_loss), axis=1)
             return jnp.mean(losses), (judged, shares)
@@ -72,10 +80,29 @@ class FiniteMixture:
         (loss, (judged, shares)), gradient = jax.value_and_grad(objective, has_aux=True)(
             state.params
         )
+        return self._updated(state, gradient), self._info(state, batch, judged, shares, loss)
+
+    def _step_sampled(
+        self, state: Clusters, batch: TaskBatch, key: Key[Array, ""]
+    ) -> tuple[Clusters, Info]:
+        judged = self._judge(state.params, batch, state.alive)
+        shares = self._responsibilities(judged, state.alive)
+        drawn = jax.random.categorical(key, jnp.log(shares))
+        gradient = gradient_of_drawn(
+            self.model, self.likelihood, self.adaptation, state.params, batch, drawn
+        )
+        loss = jnp.mean(jnp.sum(weighted(shares, judged.query_loss), axis=1))
+        return self._updated(state, gradient), self._info(state, batch, judged, shares, loss)
+
+    def _updated(self, state: Clusters, gradient: PyTree) -> Clusters:
         updates, optimiser = jax.vmap(self._optimiser().update)(gradient, state.optimiser)
-        params = optax.apply_updates(state.params, updates)
+        return Clusters(optax.apply_updates(state.params, updates), optimiser, state.alive)
+
+    def _info(
+        self, state: Clusters, batch: TaskBatch, judged: Judgement, shares: Array, loss: Array
+    ) -> Info:
         errors = self.likelihood.error(mix(shares, judged.predicted), batch.query.y)
-        info = Info(
+        return Info(
             loss=loss,
             error=masked_mean(errors, batch.query.mask),
             responsibilities=shares,
@@ -83,22 +110,21 @@ class FiniteMixture:
             spawned=jnp.asarray(False),
             suspicion=jnp.asarray(0.0),
         )
-        return Clusters(params, optimiser, state.alive), info
 
     def _step_alone(self, state: Clusters, batch: TaskBatch) -> tuple[Clusters, Info]:
         """One component takes every task whole: this is MAML, and gives the same bits."""
         first = jnp.asarray(0)
-        gradient, losses, predicted = meta_gradient(
+        gradient, result = meta_gradient(
             self.model, self.likelihood, self.adaptation, state.take(first)[0], batch
         )
         clusters = update_one(
             state, first, gradient, self._optimiser(), jnp.asarray(1.0), jnp.asarray(True)
         )
-        errors = self.likelihood.error(predicted, batch.query.y)
+        errors = self.likelihood.error(result.predicted, batch.query.y)
         info = Info(
-            loss=jnp.mean(losses),
+            loss=jnp.mean(result.loss),
             error=masked_mean(errors, batch.query.mask),
-            responsibilities=jnp.ones((losses.shape[0], 1)),
+            responsibilities=jnp.ones((*result.loss.shape, 1)),
             clusters=state.count(),
             spawned=jnp.asarray(False),
             suspicion=jnp.asarray(0.0),
@@ -106,7 +132,12 @@ class FiniteMixture:
         return clusters, info
 
     def predict(
-        self, state: Clusters, support: Examples, query_x: Array, hints: Hints | None = None
+        self,
+        state: Clusters,
+        support: Examples,
+        query_x: Array,
+        hints: Hints | None = None,
+        query_mask: Bool[Array, " query"] | None = None,
     ) -> Prediction:
         return predict_from_support(
             self.model,
@@ -115,6 +146,7 @@ class FiniteMixture:
             state,
             support,
             query_x,
+            query_mask,
             self.temperature,
         )
 
@@ -127,8 +159,10 @@ class FiniteMixture:
     def _optimiser(self) -> optax.GradientTransformation:
         return optax.adam(self.meta_rate)
 
-    def _judge(self, params: PyTree, batch: TaskBatch) -> Judgement:
-        return judge(self.model, self.likelihood, self.adaptation, params, batch)
+    def _judge(
+        self, params: PyTree, batch: TaskBatch, alive: Bool[Array, " clusters"]
+    ) -> Judgement:
+        return judge(self.model, self.likelihood, self.adaptation, params, batch, alive)
 
     def _responsibilities(
         self, judged: Judgement, alive: Bool[Array, " clusters"]
@@ -143,16 +177,17 @@ def predict_from_support(
     clusters: Clusters,
     support: Examples,
     query_x: Array,
+    query_mask: Bool[Array, " query"] | None,
     temperature: float,
 ) -> Prediction:
     """The paper's prediction: responsibilities from the support likelihood, no count term."""
     support = jax.tree.map(lambda leaf: leaf[None], support.without_padding_values())
-    nothing = Examples(
-        query_x[None],
-        jnp.zeros((1, query_x.shape[0], *support.y.shape[2:]), support.y.dtype),
-        jnp.zeros((1, query_x.shape[0]), dtype=bool),
-    )
-    judged = judge(model, likelihood, adaptation, clusters.params, TaskBatch(support, nothing))
+    queries = query_x.shape[0]
+    mask = jnp.ones(queries, dtype=bool) if query_mask is None else query_mask
+    # There are no targets to judge the predictions by, and no one looks at the loss.
+    targets = jnp.zeros((1, queries, *support.y.shape[2:]), support.y.dtype)
+    task = TaskBatch(support, Examples(query_x[None], targets, mask[None]))
+    judged = judge(model, likelihood, adaptation, clusters.params, task, clusters.alive)
     weights = responsibilities(judged.support_log_likelihood, clusters.alive, temperature)[0]
     predicted = judged.predicted[0]
     return Prediction(

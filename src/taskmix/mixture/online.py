@@ -9,6 +9,7 @@ docs/model.md states the model and compares it with the paper's rule.
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -19,23 +20,32 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 from taskmix.adapt import Adaptation, meta_gradient
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Gaussian, Likelihood, masked_mean
-from taskmix.mixture.calibration import Typical, log_loss, support_log_loss
-from taskmix.mixture.clusters import Clusters, grown, with_rows
+from taskmix.mixture.calibration import Typical, log_loss, signature, support_log_loss
+from taskmix.mixture.clusters import Clusters, as_rows, grown, with_rows
 from taskmix.mixture.regimes import RegimeFilter, Regimes, grown_regimes, summarise
-from taskmix.mixture.responsibilities import Judgement, judge, mix, responsibilities, spread
+from taskmix.mixture.responsibilities import (
+    Judgement,
+    for_each_cluster,
+    judge,
+    mix,
+    responsibilities,
+    spread,
+)
 from taskmix.mixture.spawning import cooled
 from taskmix.mixture.update import query_losses, update_one
-from taskmix.models import MLP, Model
+from taskmix.models import MLP, Model, for_each
 from taskmix.tasks import Examples, Hints, TaskBatch
 
 
 class OnlineState(eqx.Module):
     clusters: Clusters
+    averaged: PyTree
+    """Parameters of the clusters, averaged over their recent updates: what judges tasks."""
     regimes: Regimes
     query: Typical
-    """Log query losses of each cluster's own tasks."""
+    """Signatures of the query sets of each cluster's own tasks."""
     support: Typical
-    """Their log support losses."""
+    """The same of their support sets."""
     tasks: Float[Array, " clusters"]
     """How many tasks each cluster has learned from."""
     global_prior: PyTree
@@ -64,16 +74,20 @@ class OnlineMixture:
     """How far a new regime's mean log loss may lie from a known one's, in task spreads."""
     memory: int = 20
     """Batches over which evidence for a new regime is pooled."""
+    wander: float = 0.05
+    """How far a cluster's own mean log loss may stray as it learns, in task spreads."""
     certainty: float = 0.999
     """Probability of a new regime that opens a cluster."""
     cool_down: int = 1000
     """Batches after a birth before the next: a young cluster's losses still fall."""
     calibration_rate: float = 0.02
     """Floor of the rate at which a cluster's calibration follows its losses."""
+    averaging_rate: float = 0.02
+    """Floor of the rate at which the averaged parameters follow the trained ones."""
     independence: float = 0.7
     """Fraction of a task's residuals that count as independent of each other."""
     parts: int = 5
-    """Parts a support set is cut into, every two of which are held out once."""
+    """Parts a support set is cut into, every two of which are held out once; 0: none is."""
     capacity: int = 4
     """Clusters to make room for at the start; doubles when needed."""
     boundaries: bool = False
@@ -81,16 +95,17 @@ class OnlineMixture:
 
     def __post_init__(self) -> None:
         self._filter()
-        if not 0 < self.calibration_rate <= 1:
-            raise ValueError(
-                f"calibration_rate is {self.calibration_rate}; it must lie between 0 and 1."
-            )
+        for name in ("calibration_rate", "averaging_rate"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must lie between 0 and 1.")
         for name in ("meta_rate", "independence"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be positive.")
-        for name, least in (("cool_down", 1), ("parts", 3), ("capacity", 1)):
+        for name, least in (("cool_down", 1), ("capacity", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least {least}.")
+        if self.parts < 3 and self.parts != 0:
+            raise ValueError(f"parts is {self.parts}; it must be 0, or at least 3.")
         if not 0.5 < self.certainty < 1:
             raise ValueError(f"certainty is {self.certainty}; it must lie between 0.5 and 1.")
 
@@ -104,11 +119,14 @@ class OnlineMixture:
             lambda leaf: jnp.broadcast_to(leaf, (self.capacity, *leaf.shape)), params
         )
         first = jnp.arange(self.capacity) == 0
+        described = jax.eval_shape(self.likelihood.describe, example.query.x, example.query.mask)
+        statistics = 1 + described.shape[-1]
         return OnlineState(
             clusters=Clusters.stack(rows, self._optimiser(), first),
-            regimes=self._filter().init(self.capacity),
-            query=Typical.unknown(self.capacity),
-            support=Typical.unknown(self.capacity),
+            averaged=rows,
+            regimes=self._filter().init(self.capacity, statistics),
+            query=Typical.unknown(self.capacity, statistics),
+            support=Typical.unknown(self.capacity, statistics),
             tasks=jnp.zeros(self.capacity),
             global_prior=params,
             newest=jnp.zeros((), dtype=int),
@@ -121,11 +139,15 @@ class OnlineMixture:
     ) -> tuple[OnlineState, Info]:
         batch = batch.without_padding_values()
         clusters = state.clusters
-        judged = judge(self.model, self.likelihood, self.adaptation, clusters.params, batch)
+        judged = judge(
+            self.model, self.likelihood, self.adaptation, state.averaged, batch, clusters.alive
+        )
         log_losses = log_loss(judged.query_loss)
         scale = self._scale(log_losses, batch.query.count()[:, None])
+        inputs = self.likelihood.describe(batch.query.x, batch.query.mask)
+        signatures = signature(log_losses, inputs[:, None])
         regimes, verdict = self._filter().judge(
-            state.regimes, summarise(log_losses, scale), state.query, clusters.alive
+            state.regimes, summarise(signatures, scale), state.query, clusters.alive
         )
 
         # While no cluster may be opened, novelty has no consequences: a young cluster's
@@ -144,14 +166,18 @@ class OnlineMixture:
         share = jnp.where(opened, 1.0, verdict.belief[index] * (1 - suspicion))
         newest = jnp.where(opened, newborn, state.newest)
         own_params, _ = clusters.take(index)
-        gradient, own, _ = meta_gradient(
+        gradient, result = meta_gradient(
             self.model, self.likelihood, self.adaptation, own_params, batch
         )
+        own = jnp.where(opened, result.loss, judged.query_loss[:, index])
         learns = (share > 0.5) & ((index == newest) | (state.cooling == 0))
-        learns &= jnp.all(jnp.isfinite(own))
-        supports = self._some_support_losses(own_params, batch.support)
+        learns &= jnp.all(jnp.isfinite(result.loss)) & jnp.all(jnp.isfinite(own))
         clusters = update_one(clusters, index, gradient, self._optimiser(), share, learns)
-        query = query.observe(index, log_loss(own), self.calibration_rate, learns)
+        averaged = self._averaged(state, clusters, index, query.batches[index], learns | opened)
+        own_average = jax.tree.map(lambda leaf: leaf[index], averaged)
+        supports = self._some_support_signatures(own_average, batch.support)
+        own_signatures = signature(log_loss(own), inputs)
+        query = query.observe(index, own_signatures, self.calibration_rate, learns)
         support = support.observe(index, supports, self.calibration_rate / 4, learns)
 
         predicted = mix(jnp.broadcast_to(verdict.expected, log_losses.shape), judged.predicted)
@@ -159,6 +185,7 @@ class OnlineMixture:
         shares = jnp.where(opened, regimes.belief, verdict.belief)
         new_state = OnlineState(
             clusters=clusters,
+            averaged=averaged,
             regimes=regimes,
             query=query,
             support=support,
@@ -169,7 +196,7 @@ class OnlineMixture:
             boundary_open=self._boundary_open(state, batch) & ~opened,
         )
         info = Info(
-            loss=jnp.mean(own),
+            loss=jnp.mean(result.loss),
             error=masked_mean(errors, batch.query.mask),
             responsibilities=jnp.broadcast_to(shares, log_losses.shape),
             clusters=clusters.count(),
@@ -179,27 +206,33 @@ class OnlineMixture:
         return new_state, info
 
     def predict(
-        self, state: OnlineState, support: Examples, query_x: Array, hints: Hints | None = None
+        self,
+        state: OnlineState,
+        support: Examples,
+        query_x: Array,
+        hints: Hints | None = None,
+        query_mask: Bool[Array, " query"] | None = None,
     ) -> Prediction:
         support = support.without_padding_values()
         clusters = state.clusters
 
         def one(params: PyTree) -> tuple[Array, Array]:
             adapted = self.adaptation(self.model, self.likelihood, params, support)
-            outputs = self.model.apply(adapted, query_x)
+            outputs = self.model.apply(adapted, query_x, query_mask)
             return self.likelihood.predictive(outputs), self._support_loss(params, support)
 
-        predicted, losses = jax.vmap(one)(clusters.params)
-        evidence = state.support.log_density(losses) + self._scale(losses, support.count())
+        predicted, losses = for_each_cluster(self.model, one, state.averaged, clusters.alive)
+        signatures = signature(losses, self.likelihood.describe(support.x, support.mask))
+        evidence = state.support.log_density(signatures) + self._scale(losses, support.count())
         weights = responsibilities(evidence + jnp.log(state.tasks + 1), clusters.alive)
-        distance = jnp.where(clusters.alive, state.support.distance(losses), jnp.inf)
+        novelty = jnp.where(clusters.alive, state.support.novelty(signatures), 1.0)
         noise = self.likelihood.noise(state.query.expected_loss())
         return Prediction(
             mean=mix(weights, predicted),
             variance=spread(weights, predicted, noise),
             components=predicted,
             responsibilities=weights,
-            novelty=jax.lax.erf(jnp.min(distance) / jnp.sqrt(2.0)),
+            novelty=jnp.min(novelty),
         )
 
     def has_room(self, state: OnlineState, iterations: int) -> Bool[Array, ""]:
@@ -212,6 +245,7 @@ class OnlineMixture:
         return dataclasses.replace(
             state,
             clusters=grown(state.clusters),
+            averaged=with_rows(state.averaged, capacity),
             regimes=grown_regimes(state.regimes),
             query=query,
             support=support,
@@ -219,10 +253,32 @@ class OnlineMixture:
         )
 
     def _filter(self) -> RegimeFilter:
-        return RegimeFilter(self.hazard, self.concentration, self.breadth, self.memory)
+        return RegimeFilter(self.hazard, self.concentration, self.breadth, self.memory, self.wander)
 
     def _optimiser(self) -> optax.GradientTransformation:
         return optax.adam(self.meta_rate)
+
+    def _averaged(
+        self,
+        state: OnlineState,
+        clusters: Clusters,
+        index: Int[Array, ""],
+        updates: Float[Array, ""],
+        where: Bool[Array, ""],
+    ) -> PyTree:
+        """The averages after cluster ``index`` was updated once more, if ``where``.
+
+        The last update alone is noisy: a single step can spoil a cluster for some batches,
+        which then look new. A young cluster improves quickly and would lag behind itself,
+        so its average goes back over a tenth of its updates only.
+        """
+        rate = jnp.maximum(self.averaging_rate, 10 / (updates + 10))
+        chosen = (jnp.arange(clusters.capacity) == index) & where
+        return jax.tree.map(
+            lambda old, new: jnp.where(as_rows(chosen, old), old + rate * (new - old), old),
+            state.averaged,
+            clusters.params,
+        )
 
     def _scale(
         self, log_losses: Float[Array, "*tasks clusters"], count: Int[Array, "*count"]
@@ -234,10 +290,13 @@ class OnlineMixture:
             self.model, self.likelihood, self.adaptation, params, support, self.parts
         )
 
-    def _some_support_losses(self, params: PyTree, support: Examples) -> Float[Array, " some"]:
+    def _some_support_signatures(
+        self, params: PyTree, support: Examples
+    ) -> Float[Array, "some statistics"]:
         """Of every fifth task only: each costs an adaptation per pair of parts."""
         some = jax.tree.map(lambda leaf: leaf[::5], support)
-        return jax.vmap(self._support_loss, (None, 0))(params, some)
+        losses = for_each(self.model, partial(self._support_loss, params))(some)
+        return signature(losses, self.likelihood.describe(some.x, some.mask))
 
     def _may_spawn(self, state: OnlineState, batch: TaskBatch) -> Bool[Array, ""]:
         room = state.clusters.count() < state.clusters.capacity
@@ -273,7 +332,7 @@ class OnlineMixture:
         inherit = mean_losses[parent] < blank
         params = jax.tree.map(
             lambda mine, fresh: jnp.where(inherit, mine[parent], fresh),
-            clusters.params,
+            state.averaged,
             state.global_prior,
         )
         return clusters.put(newborn, params, self._optimiser().init(params), where), parent

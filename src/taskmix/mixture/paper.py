@@ -116,11 +116,11 @@ class PaperMixture:
         params = jax.tree.map(
             lambda rows, new: jnp.concatenate([rows, new[None]]), clusters.params, fresh
         )
-        judged = judge(self.model, self.likelihood, self.adaptation, params, batch)
+        open_places = jnp.append(clusters.alive, True)
+        judged = judge(self.model, self.likelihood, self.adaptation, params, batch, open_places)
         places = log_places(state.counts.counts(), self.concentration, self.coefficient)
         log_joint = judged.support_log_likelihood + places
 
-        open_places = jnp.append(clusters.alive, True)
         shares = responsibilities(log_joint, open_places, self.temperature)
         cooling = self._cooling(state, batch)
         opened = (
@@ -139,7 +139,7 @@ class PaperMixture:
         newest = jnp.where(opened, newborn, state.newest)
         may_learn = (jnp.arange(clusters.capacity) == newest) | ~frozen
         losses = query_losses(self.model, self.likelihood, self.adaptation, batch)
-        clusters = update_each(clusters, losses, shares, self._optimiser(), may_learn)
+        clusters = update_each(self.model, clusters, losses, shares, self._optimiser(), may_learn)
 
         query_loss = judged.query_loss[:, :-1]
         expected = self.likelihood.error(mix(without, judged.predicted[:, :-1]), batch.query.y)
@@ -162,7 +162,12 @@ class PaperMixture:
         return new_state, info
 
     def predict(
-        self, state: PaperState, support: Examples, query_x: Array, hints: Hints | None = None
+        self,
+        state: PaperState,
+        support: Examples,
+        query_x: Array,
+        hints: Hints | None = None,
+        query_mask: Bool[Array, " query"] | None = None,
     ) -> Prediction:
         return predict_from_support(
             self.model,
@@ -171,6 +176,7 @@ class PaperMixture:
             state.clusters,
             support,
             query_x,
+            query_mask,
             self.temperature,
         )
 

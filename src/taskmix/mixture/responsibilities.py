@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -9,7 +13,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from taskmix.adapt import Adaptation
 from taskmix.likelihood import Likelihood, masked_mean
-from taskmix.models import Model
+from taskmix.models import Model, for_each
 from taskmix.tasks import Examples, TaskBatch
 
 
@@ -27,22 +31,50 @@ def judge(
     adaptation: Adaptation,
     params: PyTree,
     batch: TaskBatch,
+    alive: Bool[Array, " clusters"],
 ) -> Judgement:
-    """Adapt each cluster (leading axis of ``params``) to each task and score it."""
+    """Adapt each cluster (leading axis of ``params``) to each task and score it.
+
+    What a cluster that is not ``alive`` came to means nothing.
+    """
 
     def one(cluster: PyTree, support: Examples, query: Examples) -> Judgement:
         adapted = adaptation(model, likelihood, cluster, support)
-        fit = likelihood.log_likelihood(model.apply(adapted, support.x), support.y)
-        outputs = model.apply(adapted, query.x)
+        fit = likelihood.log_likelihood(model.apply(adapted, support.x, support.mask), support.y)
+        outputs = model.apply(adapted, query.x, query.mask)
         return Judgement(
             support_log_likelihood=jnp.sum(jnp.where(support.mask, fit, 0)),
             query_loss=masked_mean(likelihood.loss(outputs, query.y), query.mask),
             predicted=likelihood.predictive(outputs),
         )
 
-    over_tasks = jax.vmap(one, (None, 0, 0))
-    over_clusters = jax.vmap(over_tasks, (0, None, None), out_axes=1)
-    return over_clusters(params, batch.support, batch.query)
+    def all_tasks(cluster: PyTree) -> Judgement:
+        return for_each(model, partial(one, cluster))(batch.support, batch.query)
+
+    judged = for_each_cluster(model, all_tasks, params, alive)
+    return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), judged)
+
+
+def for_each_cluster(
+    model: Model,
+    function: Callable[[PyTree], Any],
+    params: PyTree,
+    alive: Bool[Array, " clusters"],
+) -> Any:
+    """``function`` of every cluster; what it gives for a dead one means nothing.
+
+    Clusters that are gone through one after the other cost nothing while they are dead.
+    """
+    if not model.one_at_a_time:
+        return jax.vmap(function)(params)
+
+    def living(row: tuple[PyTree, Bool[Array, ""]]) -> Any:
+        cluster, exists = row
+        shapes = jax.eval_shape(function, cluster)
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        return jax.lax.cond(exists, function, lambda _: nothing, cluster)
+
+    return jax.lax.map(living, (params, alive))
 
 
 def responsibilities(

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from taskmix.adapt import Adaptation, task_loss
 from taskmix.likelihood import Likelihood
 from taskmix.mixture.clusters import Clusters
-from taskmix.models import Model
+from taskmix.models import Model, for_each
 from taskmix.tasks import Examples, TaskBatch
 
 TaskLosses = Callable[[PyTree], Float[Array, " tasks"]]
@@ -28,12 +28,13 @@ def query_losses(
             adapted = adaptation(model, likelihood, params, support)
             return task_loss(model, likelihood, adapted, query)
 
-        return jax.vmap(one)(batch.support, batch.query)
+        return for_each(model, one)(batch.support, batch.query)
 
     return losses
 
 
 def update_each(
+    model: Model,
     clusters: Clusters,
     losses: TaskLosses,
     weights: Float[Array, "tasks clusters"],
@@ -52,8 +53,38 @@ def update_each(
         updates, state = optimiser.update(gradient, state, params)
         return optax.apply_updates(params, updates), state
 
-    params, states = jax.vmap(one, (0, 0, 1))(clusters.params, clusters.optimiser, weights)
+    params, states = for_each(model, one)(clusters.params, clusters.optimiser, weights.T)
     return clusters.replaced(Clusters(params, states, clusters.alive), chosen & clusters.alive)
+
+
+def gradient_of_drawn(
+    model: Model,
+    likelihood: Likelihood,
+    adaptation: Adaptation,
+    params: PyTree,
+    batch: TaskBatch,
+    drawn: Int[Array, " tasks"],
+) -> PyTree:
+    """Gradient of (1/J) sum_j loss_j(theta_{drawn_j}), stacked like ``params``."""
+
+    def task_gradient(
+        params: PyTree, cluster: Int[Array, ""], support: Examples, query: Examples
+    ) -> PyTree:
+        own = jax.tree.map(lambda leaf: leaf[cluster], params)
+
+        def loss(own: PyTree) -> Float[Array, ""]:
+            adapted = adaptation(model, likelihood, own, support)
+            return task_loss(model, likelihood, adapted, query)
+
+        return jax.grad(loss)(own)
+
+    def add(total: PyTree, task: tuple[Array, Examples, Examples]) -> tuple[PyTree, None]:
+        gradient = task_gradient(params, *task)
+        return jax.tree.map(lambda rows, one: rows.at[task[0]].add(one), total, gradient), None
+
+    nothing = jax.tree.map(jnp.zeros_like, params)
+    total, _ = jax.lax.scan(add, nothing, (drawn, batch.support, batch.query))
+    return jax.tree.map(lambda leaf: leaf / drawn.shape[0], total)
 
 
 def update_one(

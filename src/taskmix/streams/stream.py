@@ -40,4 +40,10 @@ class Stream(Protocol):
         """The batch of one iteration, with hints; can be traced."""
 
     def test_tasks(self, key: Key[Array, ""], family: int, tasks: int) -> TaskBatch:
-        """Tasks of one family to be judged on, apart from those that ``batch`` gives."""
+        """Tasks of one family to be judged on, apart from those that ``batch`` gives.
+
+        They may hold references in place of inputs, which ``load`` resolves.
+        """
+
+    def load(self, drawn: TaskBatch) -> TaskBatch:
+        """Test tasks with their inputs, for any number of leading axes."""

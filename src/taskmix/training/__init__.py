@@ -2,6 +2,7 @@
 
 from taskmix.training.loop import Chunk as Chunk
 from taskmix.training.loop import Settings as Settings
+from taskmix.training.loop import run_keys as run_keys
 from taskmix.training.loop import train as train
 from taskmix.training.progress import TrainingProgress as TrainingProgress
 from taskmix.training.record import Record as Record

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +16,7 @@ from jaxtyping import Array, Int, Key, Shaped
 
 from taskmix.evaluation import Evaluation, evaluate
 from taskmix.learner import Info, Learner, State, Told
+from taskmix.models import Model, for_each
 from taskmix.streams import Phase, Stream
 from taskmix.tasks import TaskBatch
 
@@ -45,6 +47,8 @@ class Chunk:
     families: Shaped[np.ndarray, "seeds iterations tasks"] | None
     """The true family of every task of the stream, for measures only."""
     evaluation: Evaluation
+    state: State
+    """The learner's, on the device, and only until the next chunk is begun."""
     grown: bool
     """Whether the learner had to be given more capacity before this chunk."""
     seconds: float
@@ -90,11 +94,27 @@ def train(
     check_seeds(seeds)
     started = time.perf_counter()
     keys = jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(run_keys, seeds))
-    state, test = jax.jit(jax.vmap(partial(_begin, learner, stream, settings)))(keys)
+    # Data of a stream are an argument: as part of the program they would be compiled into it.
+    data, recipe = eqx.partition(stream, eqx.is_array)
     stretches = list(chunks(stream.phases, settings.evaluate_every))
     longest = max(stop - start for start, stop in stretches)
-    advance = jax.jit(partial(_advance, learner, stream, longest), donate_argnums=0)
-    judge = jax.jit(jax.vmap(partial(evaluate, learner)))
+
+    @jax.jit
+    def begin(data: Any, keys: RunKeys) -> tuple[State, TaskBatch]:
+        one = partial(_begin, learner, eqx.combine(data, recipe), settings)
+        return every_seed(learner, one)(keys)
+
+    @partial(jax.jit, donate_argnums=1)
+    def advance(data: Any, state: State, keys: RunKeys, start: Array, stop: Array) -> Any:
+        stream = eqx.combine(data, recipe)
+        return _advance(learner, stream, longest, state, keys, start, stop)
+
+    @jax.jit
+    def judge(data: Any, state: State, test: TaskBatch) -> Evaluation:
+        one = partial(evaluate, learner, load=eqx.combine(data, recipe).load)
+        return every_seed(learner, one)(state, test)
+
+    state, test = begin(data, keys)
     has_room = jax.jit(
         lambda length, state: jnp.all(jax.vmap(lambda one: learner.has_room(one, length))(state)),
         static_argnums=0,
@@ -105,16 +125,16 @@ def train(
         info, families = given
         if info is not None:
             _check_finite(info.loss, seeds, iteration)
-        evaluation = jax.tree.map(np.asarray, judge(state, test))
+        evaluation = jax.tree.map(np.asarray, judge(data, state, test))
         seconds = time.perf_counter() - started
-        observer(Chunk(iteration, info, families, evaluation, grown, seconds))
+        observer(Chunk(iteration, info, families, evaluation, state, grown, seconds))
 
     report(0, (None, None), False)
     for start, stop in stretches:
         grown = False
         while not has_room(stop - start, state):
             state, grown = grow(state), True
-        state, given = advance(state, keys, jnp.asarray(start), jnp.asarray(stop))
+        state, given = advance(data, state, keys, jnp.asarray(start), jnp.asarray(stop))
         report(stop, _first(stop - start, given), grown)
     return state
 
@@ -131,6 +151,12 @@ def chunks(phases: Sequence[Phase], evaluate_every: int) -> Iterator[tuple[int, 
     for stop in sorted(stops):
         yield start, stop
         start = stop
+
+
+def every_seed(learner: Learner, function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function`` over the seeds, which are the first axis of its arguments."""
+    model: Model = learner.model  # type: ignore[attr-defined]
+    return for_each(model, function)
 
 
 def _begin(
@@ -160,7 +186,7 @@ def _advance(
     a phase does not compile anew. What they gave has room for the ``longest`` chunk.
     """
 
-    def iterate(key: RunKeys, state: State, iteration: Array) -> tuple[State, tuple[Info, Array]]:
+    def iterate(iteration: Array, key: RunKeys, state: State) -> tuple[State, tuple[Info, Array]]:
         batch = stream.batch(key.stream, iteration)
         # A key per iteration rather than a chain of them: chunks may be cut anywhere.
         step_key = jax.random.fold_in(key.step, iteration)
@@ -168,15 +194,18 @@ def _advance(
         assert batch.hints is not None, "a stream gives hints with every batch"
         return state, (info, batch.hints.family)
 
-    every_seed = jax.vmap(iterate, (0, 0, None))
-    _, given = jax.eval_shape(every_seed, keys, states, start)
+    def iterate_all(states: State, iteration: Array) -> tuple[State, tuple[Info, Array]]:
+        one = partial(iterate, iteration)
+        return every_seed(learner, one)(keys, states)
+
+    _, given = jax.eval_shape(iterate_all, states, start)
     room = jax.tree.map(
         lambda leaf: jnp.zeros((leaf.shape[0], longest, *leaf.shape[1:]), leaf.dtype), given
     )
 
     def advance_one(iteration: Array, carry: tuple[State, Any]) -> tuple[State, Any]:
         states, filled = carry
-        states, given = every_seed(keys, states, iteration)
+        states, given = iterate_all(states, iteration)
         return states, jax.tree.map(
             lambda whole, part: whole.at[:, iteration - start].set(part), filled, given
         )

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 import taskmix
 
@@ -74,6 +75,8 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 def as_json(value: Any) -> Any:
     """Settings as JSON: a dataclass becomes its fields and, under ``type``, its name.
 
+    Of data only the shape is a setting, of a function its name.
+
     >>> from taskmix.models import MLP
     >>> as_json({"model": MLP(hidden=(8,))})["model"]["hidden"]
     [8]
@@ -83,6 +86,10 @@ def as_json(value: Any) -> Any:
         return {"type": type(value).__name__, **fields}
     if isinstance(value, enum.Enum):
         return value.value
+    if isinstance(value, np.ndarray | jax.Array):
+        return {"shape": list(value.shape), "dtype": str(value.dtype)}
+    if callable(value):
+        return getattr(value, "__name__", type(value).__name__)
     if isinstance(value, float) and not math.isfinite(value):
         # JSON knows no infinity; Python reads the word back with float().
         return str(value)

@@ -1,0 +1,205 @@
+"""A model may ask for its tasks one after the other; that must change the speed only."""
+
+import dataclasses
+import functools
+import operator
+
+import chex
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from taskmix.adapt import Adaptation, meta_gradient
+from taskmix.baselines import MAML, MAMLPerFamily
+from taskmix.evaluation import evaluate
+from taskmix.learner import Told
+from taskmix.likelihood import Gaussian
+from taskmix.mixture import FiniteMixture, OnlineMixture, PaperMixture
+from taskmix.mixture.clusters import Clusters
+from taskmix.mixture.responsibilities import judge
+from taskmix.models import MLP, for_each
+from taskmix.streams import FunctionStream, consecutive, interleaved
+from taskmix.tasks import Examples, TaskBatch
+from taskmix.training import Settings, train
+
+KEY = jax.random.key(0)
+STREAM = FunctionStream(interleaved(("linear", "sinusoid"), 100), tasks=4, support=5, query=6)
+
+
+@jax.custom_batching.custom_vmap
+def alone(x):
+    return x
+
+
+@alone.def_vmap
+def refuse(size, batched, x):
+    raise AssertionError(f"{size} networks were applied at once")
+
+
+class OneAtATime(MLP):
+    """Refuses to be vmapped, over inputs or over parameters."""
+
+    one_at_a_time = True
+
+    def apply(self, params, x, mask=None):
+        jax.tree.map(lambda leaf: alone(jax.lax.stop_gradient(leaf)), (params, x))
+        return super().apply(params, x, mask)
+
+
+AT_ONCE, IN_TURN = MLP(hidden=(8,)), OneAtATime(hidden=(8,))
+ADAPTATION = Adaptation(steps=2, rate=0.05)
+LIKELIHOOD = Gaussian()
+
+
+@pytest.fixture(scope="module")
+def batch() -> TaskBatch:
+    """Ragged tasks of two families, with hints."""
+    drawn = jax.jit(STREAM.batch)(KEY, 0)
+
+    def ragged(examples: Examples) -> Examples:
+        real = jnp.array([5, 2, 4, 3])[:, None]
+        return Examples(examples.x, examples.y, jnp.arange(examples.mask.shape[1]) < real)
+
+    return TaskBatch(ragged(drawn.support), ragged(drawn.query), drawn.hints)
+
+
+def several(model: MLP, count: int):
+    return jax.vmap(model.init)(jax.random.split(KEY, count))
+
+
+def assert_close(found, expected):
+    chex.assert_trees_all_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_for_each_runs_over_the_first_axis_of_all_arguments():
+    numbers, tree = jnp.arange(3.0), {"a": jnp.ones((3, 2))}
+    for model in (AT_ONCE, IN_TURN):
+        found = for_each(model, lambda n, t: n * t["a"])(numbers, tree)
+        np.testing.assert_array_equal(found, [[0, 0], [1, 1], [2, 2]])
+
+
+def test_stand_in_cannot_be_applied_to_two_tasks_at_once(batch):
+    with pytest.raises(AssertionError, match="4 networks were applied at once"):
+        jax.vmap(IN_TURN.apply, (None, 0))(IN_TURN.init(KEY), batch.query.x)
+
+
+def test_meta_gradient_is_the_same(batch):
+    params = AT_ONCE.init(KEY)
+    expected, found = (
+        jax.jit(functools.partial(meta_gradient, model, LIKELIHOOD, ADAPTATION))(params, batch)
+        for model in (AT_ONCE, IN_TURN)
+    )
+    assert_close(found, expected)
+
+
+def test_judgement_of_the_living_is_the_same(batch):
+    params, alive = several(AT_ONCE, 4), jnp.array([True, False, True, False])
+    expected, found = (
+        jax.jit(functools.partial(judge, model, LIKELIHOOD, ADAPTATION))(params, batch, alive)
+        for model in (AT_ONCE, IN_TURN)
+    )
+    living = [jax.tree.map(lambda leaf: leaf[:, alive], judged) for judged in (found, expected)]
+    assert_close(*living)
+
+
+def test_clusters_that_do_not_exist_are_not_judged(batch):
+    params = jax.tree.map(lambda leaf: leaf.at[1].set(jnp.nan), several(IN_TURN, 3))
+    alive = jnp.array([True, False, True])
+    judged = jax.jit(functools.partial(judge, IN_TURN, LIKELIHOOD, ADAPTATION))(
+        params, batch, alive
+    )
+    chex.assert_tree_all_finite(judged)
+
+
+LEARNERS = {
+    "maml": MAML(AT_ONCE, LIKELIHOOD, ADAPTATION),
+    "per family": MAMLPerFamily(AT_ONCE, LIKELIHOOD, ADAPTATION, families=2),
+    "finite": FiniteMixture(AT_ONCE, LIKELIHOOD, ADAPTATION),
+    "sampled": FiniteMixture(AT_ONCE, LIKELIHOOD, ADAPTATION, sampled=True),
+    "mixture of one": FiniteMixture(AT_ONCE, LIKELIHOOD, ADAPTATION, components=1),
+    "paper": PaperMixture(AT_ONCE, LIKELIHOOD, ADAPTATION),
+    "online": OnlineMixture(AT_ONCE, LIKELIHOOD, ADAPTATION),
+    "online without parts": OnlineMixture(AT_ONCE, LIKELIHOOD, ADAPTATION, parts=0),
+}
+
+
+@pytest.fixture(scope="module", params=LEARNERS)
+def both(request):
+    """The learner with either model."""
+    learner = LEARNERS[request.param]
+    return learner, dataclasses.replace(learner, model=IN_TURN)
+
+
+@pytest.fixture(scope="module")
+def state(both, batch):
+    """Where there are clusters, two that differ are alive, and all may learn."""
+    learner, _ = both
+    state = learner.init(KEY, batch)
+    if isinstance(learner, PaperMixture | OnlineMixture):
+        params = several(AT_ONCE, state.clusters.capacity)
+        clusters = Clusters(params, state.clusters.optimiser, jnp.arange(4) < 2)
+        state = dataclasses.replace(state, clusters=clusters, cooling=jnp.zeros_like(state.cooling))
+    if isinstance(learner, OnlineMixture):
+        state = dataclasses.replace(state, averaged=state.clusters.params)
+    return state
+
+
+def living_rows(state):
+    """Parameters and optimiser of what exists; of the rest nothing is known."""
+    clusters = getattr(state, "clusters", state)
+    if not isinstance(clusters, Clusters):
+        return clusters
+    rows = (clusters, getattr(state, "averaged", None))
+    return jax.tree.map(lambda leaf: leaf[clusters.alive], rows)
+
+
+def first_task(learner, batch):
+    support, query = jax.tree.map(operator.itemgetter(0), (batch.support, batch.query))
+    hints = None
+    if learner.told is not Told.NOTHING:
+        # Built by the tree, since the class itself asks for an axis of tasks.
+        hints = jax.tree.map(lambda leaf: leaf.reshape(-1)[0], batch.hints)
+    return support, query.x, hints, query.mask
+
+
+def test_step_is_the_same(both, state, batch):
+    (expected, expected_info), (found, info) = (
+        jax.jit(learner.step)(state, batch, KEY) for learner in both
+    )
+    assert_close(living_rows(found), living_rows(expected))
+    assert_close(info, expected_info)
+
+
+def test_prediction_is_the_same(both, state, batch):
+    expected, found = (
+        jax.jit(learner.predict)(state, *first_task(learner, batch)) for learner in both
+    )
+    exists = np.asarray(expected.responsibilities) > 0
+    # What a cluster that does not exist would have said means nothing.
+    expected, found = (
+        eqx.tree_at(lambda p: p.components, p, p.components[exists]) for p in (expected, found)
+    )
+    assert_close(found, expected)
+
+
+def test_evaluation_is_the_same(both, state):
+    test = jax.tree.map(
+        lambda *leaves: jnp.stack(leaves), *(STREAM.test_tasks(KEY, family, 3) for family in (0, 1))
+    )
+    expected, found = (
+        jax.jit(functools.partial(evaluate, learner))(state, test) for learner in both
+    )
+    assert_close((found.error, found.novelty), (expected.error, expected.novelty))
+    assert_close(found.responsibilities, expected.responsibilities)
+
+
+def test_training_is_the_same_and_takes_the_seeds_one_after_the_other():
+    stream = FunctionStream(consecutive(("linear",), (5,)), tasks=2, support=3, query=3)
+    settings = Settings(evaluate_every=3, test_tasks=2)
+    expected, found = (
+        train(MAML(model, adaptation=ADAPTATION), stream, [0, 1], settings, lambda chunk: None)
+        for model in (AT_ONCE, IN_TURN)
+    )
+    chex.assert_trees_all_close(found, expected, rtol=1e-3, atol=1e-5)
