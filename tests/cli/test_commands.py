@@ -80,7 +80,8 @@ def test_last_event_says_that_the_run_finished(run_folder):
 def test_summary_follows_the_schema(run_folder):
     summary = json.loads((run_folder / "summary.json").read_text())
     assert set(summary) == {
-        *("experiment", "method", "rule", "seed", "iterations", "clusters", "spawns", "final"),
+        *("experiment", "method", "rule", "seed", "measure", "iterations", "clusters"),
+        *("spawns", "final"),
         *("forgetting", "mean_forgetting", "own_cluster", "prequential", "assignment"),
         *("detection", "return_delays", "seconds", "iterations_per_second"),
     }

@@ -51,6 +51,18 @@ def test_final_errors_are_those_of_the_last_evaluation(record):
     assert final == {"a": {"error": 3.0, "ci95": 0.1}, "b": {"error": 1.0, "ci95": 0.2}}
 
 
+def test_accuracy_is_one_minus_the_error_and_forgetting_is_still_positive_for_worse(record):
+    for made in record.metrics:
+        for family in made["families"].values():
+            family["error"] /= 10
+            family["component_error"] = [e and e / 10 for e in family["component_error"]]
+    summary = summarise(record, PHASES, "accuracy")
+    assert summary["final"]["a"] == {"accuracy": pytest.approx(0.7), "ci95": 0.1}
+    assert summary["forgetting"]["a"] == pytest.approx(0.1)
+    assert summary["own_cluster"]["a"]["at_phase_end"] == pytest.approx(0.8)
+    assert summary["measure"] == "accuracy"
+
+
 def test_forgetting_counts_from_the_end_of_the_last_active_phase(record):
     assert summarise(record, PHASES)["forgetting"] == {"a": 1.0, "b": 0.0}
 
@@ -100,6 +112,7 @@ def summary_of(method, seed, error):
     return {
         "method": method,
         "seed": seed,
+        "measure": "error",
         "clusters": 2,
         "final": {"a": {"error": error, "ci95": 0.1}, "b": {"error": 1.0, "ci95": 0.1}},
         "forgetting": {"a": 0.5, "b": 0.0},
@@ -129,3 +142,23 @@ def test_comparison_does_not_average_what_one_seed_does_not_know():
     x = compare("regression", {"x": "nothing"}, runs)["methods"]["x"]
     assert x["final"]["a"] == x["mean_error"] == {"mean": None, "ci95": None}
     assert x["prequential"]["b"] == {"mean": None, "ci95": None}
+
+
+def with_test(seed, accuracy):
+    test = {"accuracy": accuracy, "ci95": 0.01, "episodes": 600}
+    return {**summary_of("x", seed, 1.0), "test": test}
+
+
+def test_final_test_of_one_run_has_an_interval_over_tasks_and_of_several_over_seeds():
+    told = {"x": "nothing"}
+    one = compare("few-shot", told, [with_test(0, 0.4)])["methods"]["x"]["test"]
+    assert (one["accuracy"], one["ci95"], one["interval"]) == (
+        0.4,
+        0.01,
+        "95 % over tasks (normal)",
+    )
+    two = compare("few-shot", told, [with_test(0, 0.4), with_test(1, 0.5)])["methods"]["x"]["test"]
+    assert two["accuracy"] == pytest.approx(0.45)
+    # t(0.975, 1) = 12.706 and s / sqrt(2) = 0.05
+    assert two["ci95"] == pytest.approx(0.6353, abs=1e-4)
+    assert two["interval"] == "95 % over seeds (Student t)"

@@ -3,15 +3,22 @@ import io
 import pytest
 from rich.console import Console
 
-from taskmix.report import comparison_table
+from taskmix.report import accuracy_table, comparison_table, shot_table
 
 
 def cell(mean, ci95=0.1):
     return {"mean": mean, "ci95": ci95}
 
 
+def rendered(table) -> str:
+    console = Console(file=io.StringIO(), width=80)
+    console.print(table)
+    return console.file.getvalue()
+
+
 def method(error, told="nothing", seeds=(0, 1), **changes):
     return {
+        "measure": "error",
         "seeds": list(seeds),
         "interval": "95 % over seeds (Student t)",
         "told": told,
@@ -76,6 +83,16 @@ def test_a_higher_nmi_is_better(comparison):
     assert bold_rows(comparison, "NMI") == [1]
 
 
+def test_accuracies_are_in_per_cent_and_the_highest_is_best():
+    known = {"measure": "accuracy", "mean_error": None, "mean_accuracy": cell(0.3)}
+    comparison = {
+        "experiment": "evolving-images",
+        "methods": {"maml": method(0.25, **known), "nonparametric": method(0.31, **known)},
+    }
+    assert rows(comparison)[0]["sinusoid"].plain == "31.00\n±10.00"
+    assert bold_rows(comparison, "sinusoid") == [0]
+
+
 def test_one_seed_shows_no_interval(comparison):
     comparison["methods"] = {"maml": method(4.0, seeds=[3], final={"sinusoid": cell(4.0, None)})}
     assert rows(comparison)[0]["sinusoid"].plain == "4.00"
@@ -101,3 +118,33 @@ def test_the_table_of_three_families_fits_80_columns_without_breaking_a_word(com
     console.print(comparison_table(comparison))
     printed = console.file.getvalue()
     assert all(word in printed for word in ("maml-per-family", "forgetting", *families))
+
+
+def with_accuracy(**accuracies: float) -> dict:
+    test = {
+        "split": "val",
+        "episodes": 600,
+        "queries_a_class": 15,
+        "interval": "95 % over tasks (normal)",
+        "iteration": 900,
+        "parameters": 32_773,
+        "ci95": 0.0123,
+    }
+    methods = {name: {"test": {**test, "accuracy": value}} for name, value in accuracies.items()}
+    return {"experiment": "few-shot", "methods": methods}
+
+
+def test_accuracies_are_in_per_cent_with_their_interval_and_protocol():
+    text = rendered(accuracy_table(with_accuracy(maml=0.4012)))
+    assert "40.12 ± 1.23" in text
+    assert "32,773" in text
+    assert "val classes" in text
+    assert "600 tasks, 15 queries a class" in text
+
+
+def test_shots_are_columns():
+    text = rendered(shot_table({1: with_accuracy(maml=0.4), 5: with_accuracy(maml=0.55)}))
+    assert "1-shot" in text
+    assert "5-shot" in text
+    assert "40.00 ± 1.23" in text
+    assert "55.00 ± 1.23" in text

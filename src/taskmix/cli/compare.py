@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from rich.console import Console
 
-from taskmix.cli.flags import Flat, first_argument, parse
-from taskmix.cli.output import EXPERIMENTS, console_for, show
-from taskmix.experiments import METHODS, Regression, build_learner, compare, method, run_method
-from taskmix.experiments.methods import Build
+from taskmix.cli.flags import first_argument, parse
+from taskmix.cli.output import console_for, show
+from taskmix.cli.settings import chosen_experiment, with_experiment
+from taskmix.experiments import EXPERIMENTS, METHODS, build_learner, compare, method, run_method
+from taskmix.experiments.methods import learner_class
 from taskmix.experiments.summary import Summary
 from taskmix.learner import Learner
 from taskmix.report import loss_figure, read_runs, responsibility_figure
-from taskmix.training import Settings
 from taskmix.training.loop import check_seeds
 from taskmix.training.run_folder import claim, write_json
 
@@ -40,8 +40,6 @@ class SeveralFlags:
     """Processes to share methods and seeds out to; one a core is best."""
     quiet: bool = False
     """Say nothing while training."""
-    experiment: Annotated[Regression, Flat] = Regression()
-    training: Annotated[Settings, Flat] = Settings()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,27 +47,32 @@ class CompareFlags(SeveralFlags):
     """Train several methods on the same stream."""
 
     methods: tuple[str, ...] = tuple(METHODS)
-    """Some of those that `taskmix methods` lists; NAME:paper for a paper's own rule."""
+    """Some of those that `taskmix methods` lists; NAME:paper for a paper's own rule, and
+    mixture:4 for four components."""
 
 
 def main(arguments: Sequence[str]) -> None:
     name = first_argument(arguments, "experiment", EXPERIMENTS, "taskmix compare")
-    flags = parse(CompareFlags, arguments[1:], f"taskmix compare {name}")
+    asked_for = with_experiment(CompareFlags, chosen_experiment(name, arguments[1:]))
+    flags: Any = parse(asked_for, arguments[1:], f"taskmix compare {name}")
     out = flags.out or Path("runs", f"compare-{name}")
     comparison = compare_methods(name, flags.methods, flags, out)
     show(Console(), comparison, out, draw(out, flags.methods))
 
 
 def compare_methods(
-    experiment: str, methods: Sequence[str], flags: SeveralFlags, out: Path
+    experiment: str, methods: Sequence[str], flags: Any, out: Path
 ) -> dict[str, Any]:
-    """Train every method on every seed and write what came out."""
+    """Train every method on every seed and write what came out.
+
+    ``flags`` are ``SeveralFlags`` with an experiment.
+    """
     if not methods or len(set(methods)) != len(methods):
         raise ValueError(f"--methods is {list(methods)}; name at least one, and each once.")
     if flags.workers < 1:
         raise ValueError(f"--workers is {flags.workers}; it must be at least 1.")
     settings = flags.experiment.learner_settings()
-    learners = {name: build_learner(_rule(name), settings, {}) for name in methods}
+    learners = {name: variant(name, settings) for name in methods}
     check_seeds(flags.seeds)
     # Whatever is wrong with the stream is said before the folder exists.
     flags.experiment.stream()
@@ -89,15 +92,20 @@ def compare_methods(
     return comparison
 
 
-def _rule(name: str) -> Build:
-    """``nonparametric`` is our rule of that method, ``nonparametric:paper`` the paper's."""
-    base, _, rule = name.partition(":")
-    return method(base).rule(rule or "ours")
+def variant(name: str, settings: Mapping[str, Any]) -> Learner:
+    """``nonparametric:paper`` is the paper's rule of a method, ``mixture:4`` has 4 components."""
+    base, _, kind = name.partition(":")
+    if not kind.isdigit():
+        return build_learner(method(base).rule(kind or "ours"), settings, {})
+    build = method(base).build
+    if "components" not in {field.name for field in dataclasses.fields(learner_class(build))}:
+        raise ValueError(f"{base} has no number of components; leave {kind} out of {name}.")
+    return build_learner(build, settings, {"components": int(kind)})
 
 
 def _train(
     experiment: str,
-    flags: SeveralFlags,
+    flags: Any,
     out: Path,
     name: str,
     learner: Learner,
@@ -126,7 +134,7 @@ def _folder(parent: Path, seed: int) -> Path:
 def draw(out: Path, methods: Sequence[str]) -> list[Path]:
     """Errors of all methods in one figure, responsibilities in one figure a method."""
     runs = read_runs(out)
-    figures = list(loss_figure(runs, out / "figures" / "loss"))
+    figures = list(loss_figure(runs, out / "figures" / runs[0].measure))
     for name in methods:
         own = [run for run in runs if run.method == name]
         path = out / "figures" / f"responsibilities-{name.replace(':', '-')}"

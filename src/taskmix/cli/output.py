@@ -8,9 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from taskmix.report import comparison_table
-
-EXPERIMENTS = ("regression",)
+from taskmix.report import accuracy_table, comparison_table
 
 
 def console_for(quiet: bool, plain: bool = False) -> Console:
@@ -25,7 +23,8 @@ def show(
     console: Console, comparison: Mapping[str, Any], out: Path, figures: Sequence[Path]
 ) -> None:
     """The table, then the paths, so that they stand last on the screen."""
-    console.print(comparison_table(comparison))
+    tested = all("test" in method for method in comparison["methods"].values())
+    console.print(accuracy_table(comparison) if tested else comparison_table(comparison))
     console.print(f"results: {out}", highlight=False, soft_wrap=True)
     for figure in figures:
         if figure.suffix == ".png":

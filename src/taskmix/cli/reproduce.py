@@ -1,28 +1,69 @@
-"""``taskmix reproduce``: the figures of the paper."""
+"""``taskmix reproduce``: the figures and the table of the paper."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from taskmix.cli.compare import SeveralFlags, compare_methods
 from taskmix.cli.flags import first_argument, parse
 from taskmix.cli.output import show
-from taskmix.report import loss_figure, read_runs, responsibility_figure
+from taskmix.cli.settings import chosen_experiment, with_experiment
+from taskmix.report import loss_figure, read_runs, responsibility_figure, shot_table
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """What a figure of the paper compares, and what draws it."""
+
+    experiment: str
+    methods: tuple[str, ...]
+    draw: Callable[..., Any]
+
 
 FIGURES = {
-    "figure-5": (("nonparametric", "mixture", "uniform", "maml"), loss_figure),
-    "figure-6": (("nonparametric",), responsibility_figure),
+    "figure-5": Figure("regression", ("nonparametric", "mixture", "uniform", "maml"), loss_figure),
+    "figure-6": Figure("regression", ("nonparametric",), responsibility_figure),
+    "figure-8": Figure(
+        "evolving-images",
+        ("nonparametric", "task-aware", "mixture", "uniform", "maml"),
+        loss_figure,
+    ),
+    "figure-9": Figure("evolving-images", ("nonparametric",), responsibility_figure),
 }
-"""Methods that a figure compares, and what draws it."""
+
+TABLE = "table-1"
+TABLE_METHODS = ("maml", "mixture:2", "mixture:3", "mixture:4", "mixture:5", "nonparametric")
+TABLE_SHOTS = (1, 5)
 
 
 def main(arguments: Sequence[str]) -> None:
-    name = first_argument(arguments, "figure", FIGURES, "taskmix reproduce")
-    flags = parse(SeveralFlags, arguments[1:], f"taskmix reproduce {name}")
+    name = first_argument(arguments, "figure or table", (*FIGURES, TABLE), "taskmix reproduce")
+    experiment = "few-shot" if name == TABLE else FIGURES[name].experiment
+    asked_for = with_experiment(SeveralFlags, chosen_experiment(experiment, arguments[1:]))
+    flags: Any = parse(asked_for, arguments[1:], f"taskmix reproduce {name}")
     out = flags.out or Path("runs", name)
-    methods, figure = FIGURES[name]
-    comparison = compare_methods("regression", methods, flags, out)
-    show(Console(), comparison, out, figure(read_runs(out), out / "figures" / name))
+    if name == TABLE:
+        _table(flags, out)
+    else:
+        figure = FIGURES[name]
+        comparison = compare_methods(experiment, figure.methods, flags, out)
+        show(Console(), comparison, out, figure.draw(read_runs(out), out / "figures" / name))
+
+
+def _table(flags: Any, out: Path) -> None:
+    """One comparison for each number of shots, and a table of them all."""
+    comparisons = {}
+    for shot in TABLE_SHOTS:
+        of_shot = dataclasses.replace(
+            flags, experiment=dataclasses.replace(flags.experiment, shot=shot)
+        )
+        folder = out / f"{shot}-shot"
+        comparisons[shot] = compare_methods("few-shot", TABLE_METHODS, of_shot, folder)
+    console = Console()
+    console.print(shot_table(comparisons))
+    console.print(f"results: {out}", highlight=False, soft_wrap=True)

@@ -5,24 +5,22 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from rich.console import Console
 
-from taskmix.cli.flags import (
-    Flat,
+from taskmix.cli.flags import first_argument, parse, peek
+from taskmix.cli.output import console_for, show
+from taskmix.cli.settings import (
+    chosen_experiment,
     decided_elsewhere,
-    first_argument,
     learner_flags,
     own_settings,
-    parse,
-    peek,
+    with_experiment,
     with_learner,
 )
-from taskmix.cli.output import EXPERIMENTS, console_for, show
-from taskmix.experiments import Regression, build_learner, compare, method, run_method
+from taskmix.experiments import EXPERIMENTS, build_learner, compare, method, run_method
 from taskmix.report import loss_figure, read_run, responsibility_figure
-from taskmix.training import Settings
 
 DEFAULT_METHOD = "nonparametric"
 
@@ -41,8 +39,6 @@ class RunFlags:
     """Folder to create for the results (default: runs/EXPERIMENT/METHOD/seed-SEED)."""
     quiet: bool = False
     """Say nothing while training."""
-    experiment: Annotated[Regression, Flat] = Regression()
-    training: Annotated[Settings, Flat] = Settings()
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -50,11 +46,14 @@ def main(arguments: Sequence[str]) -> None:
     arguments = arguments[1:]
     chosen = method(peek(arguments, "method", DEFAULT_METHOD))
     build = chosen.rule(peek(arguments, "rule", "ours"))
-    decided = decided_elsewhere(build, Regression().learner_settings())
-    taken = {f.name for part in (RunFlags, Regression, Settings) for f in dataclasses.fields(part)}
+    experiment = chosen_experiment(name, arguments)
+    decided = decided_elsewhere(build, experiment.learner_settings())
+    every = with_experiment(RunFlags, experiment)
+    parts: tuple[Any, ...] = (every, experiment, experiment.training())
+    taken = {field.name for part in parts for field in dataclasses.fields(part)}
     learner = learner_flags(build, decided, taken)
     command = f"taskmix run {name} --method {chosen.name}"
-    flags: Any = parse(with_learner(RunFlags, learner), arguments, command)
+    flags: Any = parse(with_learner(every, learner), arguments, command)
     out = flags.out or Path("runs", name, chosen.name, f"seed-{flags.seed}")
     labels = {"experiment": name, "method": chosen.name, "rule": flags.rule}
     trained = build_learner(
@@ -71,7 +70,7 @@ def main(arguments: Sequence[str]) -> None:
     )
     runs = [read_run(out)]
     figures = [
-        *loss_figure(runs, out / "figures" / "loss"),
+        *loss_figure(runs, out / "figures" / runs[0].measure),
         *responsibility_figure(runs, out / "figures" / "responsibilities"),
     ]
     show(Console(), compare(name, {chosen.name: trained.told.value}, summaries), out, figures)

@@ -1,5 +1,10 @@
 """The paper's settings as data, the methods by name, and what runs of them come to."""
 
+from taskmix.experiments.catalogue import EXPERIMENTS as EXPERIMENTS
+from taskmix.experiments.catalogue import default_experiment as default_experiment
+from taskmix.experiments.experiment import Experiment as Experiment
+from taskmix.experiments.images import EvolvingImages as EvolvingImages
+from taskmix.experiments.images import FewShot as FewShot
 from taskmix.experiments.methods import METHODS as METHODS
 from taskmix.experiments.methods import Method as Method
 from taskmix.experiments.methods import build_learner as build_learner

@@ -9,6 +9,7 @@ from taskmix.adapt import Adaptation
 from taskmix.likelihood import Gaussian
 from taskmix.models import MLP
 from taskmix.streams import FunctionStream, Schedule, consecutive, gradual, interleaved, recurring
+from taskmix.training import Settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +45,12 @@ class Regression:
 
     def stream(self) -> FunctionStream:
         return FunctionStream(self._schedule(), self.tasks, self.support, self.query, self.noise)
+
+    def training(self) -> Settings:
+        return Settings()
+
+    def facts(self) -> dict[str, Any]:
+        return {}
 
     def learner_settings(self) -> dict[str, Any]:
         """What a learner is given of this experiment, by the names of its fields."""

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 
 from taskmix.evaluation import (
     OVER_SEEDS,
+    OVER_TASKS,
     Evaluation,
     adjusted_rand_index,
     detection,
@@ -24,15 +25,17 @@ from taskmix.evaluation import (
     return_delays,
 )
 from taskmix.evaluation.continual import OWNER_WINDOW
+from taskmix.likelihood import Measure
 from taskmix.streams import Phase
 from taskmix.training import Record
 
 Summary = dict[str, Any]
 
 
-def summarise(record: Record, phases: Sequence[Phase]) -> Summary:
-    """What one seed came to.
+def summarise(record: Record, phases: Sequence[Phase], measure: Measure = "error") -> Summary:
+    """What one seed came to, in the measure that is reported.
 
+    Forgetting is positive where a family got worse, whatever the measure.
     ``mean_forgetting`` is over the families that are not active at the end: the others
     have had no time to be forgotten. It is 0 if there are none.
     """
@@ -49,17 +52,26 @@ def summarise(record: Record, phases: Sequence[Phase]) -> Summary:
     shares = record.responsibilities.mean(axis=1)
     return _as_json(
         {
+            "measure": measure,
             "iterations": last["iteration"],
             "clusters": record.clusters,
             "spawns": record.spawns,
             "final": {
-                family: {name: last["families"][family][name] for name in ("error", "ci95")}
+                family: {
+                    measure: reported(last["families"][family]["error"], measure),
+                    "ci95": last["families"][family]["ci95"],
+                }
                 for family in families
             },
             "forgetting": forgotten,
             "mean_forgetting": _mean([forgotten[family] for family in inactive]),
-            "own_cluster": {family: _own_cluster(record, phases, family) for family in families},
-            "prequential": prequential(record.errors, record.family, families),
+            "own_cluster": {
+                family: _own_cluster(record, phases, family, measure) for family in families
+            },
+            "prequential": {
+                family: reported(error, measure)
+                for family, error in prequential(record.errors, record.family, families).items()
+            },
             "assignment": assignment(record.evaluation),
             "detection": dataclasses.asdict(detection(phases, record.spawns)),
             "return_delays": return_delays(phases, shares),
@@ -67,6 +79,11 @@ def summarise(record: Record, phases: Sequence[Phase]) -> Summary:
             "iterations_per_second": last["iteration"] / last["seconds"],
         }
     )
+
+
+def reported(error: float | None, measure: Measure) -> float | None:
+    """An error in the measure that tables show."""
+    return error if error is None or measure == "error" else 1 - error
 
 
 def assignment(evaluation: Evaluation) -> dict[str, float]:
@@ -99,14 +116,16 @@ def compare(
 
 def _across_seeds(runs: Sequence[Summary]) -> dict[str, Any]:
     families = list(runs[0]["final"])
-    errors = [[run["final"][family]["error"] for family in families] for run in runs]
+    measure = runs[0]["measure"]
+    values = [[run["final"][family][measure] for family in families] for run in runs]
     return {
+        "measure": measure,
         "seeds": [run["seed"] for run in runs],
         "interval": OVER_SEEDS,
         "final": {
-            family: _interval(run["final"][family]["error"] for run in runs) for family in families
+            family: _interval(run["final"][family][measure] for run in runs) for family in families
         },
-        "mean_error": _interval(None if None in error else _mean(error) for error in errors),
+        f"mean_{measure}": _interval(None if None in each else _mean(each) for each in values),
         "forgetting": {
             family: _interval(run["forgetting"][family] for run in runs) for family in families
         },
@@ -120,6 +139,28 @@ def _across_seeds(runs: Sequence[Summary]) -> dict[str, Any]:
             name: [run["detection"][name] for run in runs] for name in ("delays", "missed", "false")
         },
         "seconds": _interval(run["seconds"] for run in runs),
+        **_test(runs),
+    }
+
+
+def _test(runs: Sequence[Summary]) -> dict[str, Any]:
+    """The final test on new classes, where an experiment has one.
+
+    One run has an interval over its tasks, several have one over seeds.
+    """
+    if "test" not in runs[0]:
+        return {}
+    accuracy: dict[str, Any] = _interval(run["test"]["accuracy"] for run in runs)
+    interval = OVER_SEEDS
+    if len(runs) == 1:
+        accuracy["ci95"], interval = runs[0]["test"]["ci95"], OVER_TASKS
+    return {
+        "test": {
+            **runs[0]["test"],
+            "accuracy": accuracy["mean"],
+            "ci95": accuracy["ci95"],
+            "interval": interval,
+        }
     }
 
 
@@ -142,8 +183,8 @@ def _iterations(record: Record) -> Int[np.ndarray, " evaluations"]:
 
 
 def _own_cluster(
-    record: Record, phases: Sequence[Phase], family: str
-) -> dict[str, float | int] | None:
+    record: Record, phases: Sequence[Phase], family: str, measure: Measure
+) -> dict[str, float | int | None] | None:
     """None if the family had no task in the stretch that decides who owns it."""
     shares = _shares(record, family)
     phase = last_active(phases, family)
@@ -153,9 +194,13 @@ def _own_cluster(
     for row, line in zip(component_error, record.metrics, strict=True):
         known = line["families"][family]["component_error"]
         row[: len(known)] = known
-    return dataclasses.asdict(
+    own = dataclasses.asdict(
         own_cluster_error(_iterations(record), component_error, shares, phases, family)
     )
+    return {
+        name: reported(value, measure) if name in ("at_phase_end", "final") else value
+        for name, value in own.items()
+    }
 
 
 def _shares(record: Record, family: str) -> Float[np.ndarray, "iterations clusters"]:

@@ -26,32 +26,35 @@ from taskmix.report.style import (
 
 
 def loss_figure(runs: Sequence[Run], path: Path | str) -> tuple[Path, Path]:
-    """Test error of each family over the iterations, one line per method.
+    """Test error or accuracy of each family over the iterations, one line per method.
 
-    Figure 5 of the paper. A panel shows what a method knows about a family while it is
+    Figures 5 and 8 of the paper. A panel shows what a method knows about a family while it is
     active (white) and while it is not (grey). Returns the PNG and the PDF file.
     """
     groups = by_method(runs)
     first = _common_stream(runs)
-    figure, axes = panels(first.families, first.phases, share_y=False)
+    error = first.measure == "error"
+    figure, axes = panels(first.families, first.phases, share_y=not error)
     methods = in_order(groups)
     for f, ax in enumerate(axes):
         drawn = []
         # Ours comes last so that no other line covers it.
         for method in reversed(methods):
-            errors = np.stack([run.error[f] for run in groups[method]])
-            _draw_method(ax, method, groups[method][0].iterations, errors)
-            drawn.append(errors.ravel())
-        ax.set_ylim(0, top_of(np.concatenate(drawn)))
-    axes[0].set_ylabel("test error (lower is better)", color=INK)
+            values = np.stack([run.reported[f] for run in groups[method]])
+            _draw_method(ax, method, groups[method][0].iterations, values)
+            drawn.append(values.ravel())
+        if error:
+            ax.set_ylim(0, top_of(np.concatenate(drawn)))
+    label = "test error (lower is better)" if error else "test accuracy in %"
+    axes[0].set_ylabel(label, color=INK)
     legend(figure, [_legend_entry(method) for method in methods])
-    return save(figure, path, f"{_band_caption(groups)} Grey: family not in the stream.")
+    return save(figure, path, f"{_band_caption(groups)} {_stream_caption(first)}")
 
 
 def responsibility_figure(runs: Sequence[Run], path: Path | str) -> tuple[Path, Path]:
     """How much of each family's test tasks each cluster takes, from its birth on.
 
-    Figure 6 of the paper, for the seeds of one method. Returns the PNG and the PDF file.
+    Figures 6 and 9 of the paper, for the seeds of one method. Returns the PNG and the PDF file.
     """
     groups = by_method(runs)
     if len(groups) != 1:
@@ -79,8 +82,7 @@ def responsibility_figure(runs: Sequence[Run], path: Path | str) -> tuple[Path, 
     return save(
         figure,
         path,
-        f"{line_of(first.method).label}. {_thin_lines_caption(runs)} "
-        f"Grey: family not in the stream.",
+        f"{line_of(first.method).label}. {_thin_lines_caption(runs)} {_stream_caption(first)}",
     )
 
 
@@ -162,6 +164,16 @@ def _common_stream(runs: Sequence[Run]) -> Run:
                 f"had different streams; a figure shows runs on one stream."
             )
     return first
+
+
+def _stream_caption(run: Run) -> str:
+    """What the grey means, and how large the experiment was."""
+    grey = "Grey: family not in the stream." if len(run.phases) > 1 else ""
+    if run.scale is None:
+        return grey
+    settings = run.config["settings"]
+    size = f"{settings['size']}x{settings['size']} pixels"
+    return f"{grey} Scale {run.scale}: {size}, {settings['way']}-way {settings['shot']}-shot."
 
 
 def _band_caption(groups: dict[str, list[Run]]) -> str:

@@ -1,6 +1,6 @@
 """Run folders as arrays.
 
-Of ``config.json`` this reads ``method``, ``seed`` and ``phases``, a list of
+Of ``config.json`` this reads ``method``, ``seed``, ``measure`` and ``phases``, a list of
 ``{"start": 0, "stop": 4000, "families": ["polynomial"]}``.
 """
 
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from taskmix.likelihood import Measure
 from taskmix.streams.stream import Phase
 
 
@@ -25,6 +26,8 @@ class Run:
     config: dict[str, Any]
     method: str
     seed: int
+    measure: Measure
+    """What is reported: the error, or the accuracy, which is one minus it."""
     phases: tuple[Phase, ...]
     families: tuple[str, ...]
     iterations: Int[np.ndarray, " evaluations"]
@@ -39,6 +42,16 @@ class Run:
     events: tuple[dict[str, Any], ...]
     summary: dict[str, Any] | None
     """None while the run is not finished."""
+
+    @property
+    def reported(self) -> Float[np.ndarray, "families evaluations"]:
+        """Test error, or accuracy in per cent."""
+        return self.error if self.measure == "error" else 100 * (1 - self.error)
+
+    @property
+    def scale(self) -> str | None:
+        """The scale of an experiment that has several."""
+        return self.config.get("settings", {}).get("scale")
 
     @property
     def spawns(self) -> tuple[int, ...]:
@@ -63,6 +76,7 @@ def read_run(folder: Path | str) -> Run:
             config=config,
             method=config["method"],
             seed=config["seed"],
+            measure=config.get("measure", "error"),
             phases=tuple(
                 Phase(phase["start"], phase["stop"], tuple(phase["families"]))
                 for phase in config["phases"]

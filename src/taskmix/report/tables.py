@@ -15,16 +15,19 @@ from taskmix.report.style import in_order
 def comparison_table(comparison: Mapping[str, Any]) -> Table:
     """The content of ``comparison.json`` with one row per method.
 
-    Errors are those of fixed test tasks after training, one task at a time; forgetting is
-    how much they rose since the family was last active. Numbers are means over seeds with
+    Errors or accuracies (in per cent) are those of fixed test tasks after training, one
+    task at a time; forgetting is how much worse they became since the family was last
+    active. Numbers are means over seeds with
     the half-width of the interval the file names. The best mean of a column is bold, among
     the methods that are told nothing beyond the examples.
     """
     methods: Mapping[str, Mapping[str, Any]] = comparison["methods"]
     order = in_order(methods)
     families = list(methods[order[0]]["final"])
+    measure = methods[order[0]]["measure"]
+    unit = " in %" if measure == "accuracy" else ""
     table = Table(
-        title=f"{comparison['experiment']}: test error after the whole stream",
+        title=f"{comparison['experiment']}: test {measure}{unit} after the whole stream",
         caption=_caption(methods[order[0]]),
         box=box.SIMPLE_HEAD,
         padding=0,
@@ -36,14 +39,20 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
     columns = {
         "clusters": [methods[m].get("clusters") for m in order],
         **{family: [methods[m]["final"][family] for m in order] for family in families},
-        "mean": [methods[m]["mean_error"] for m in order],
+        "mean": [methods[m][f"mean_{measure}"] for m in order],
         "forgetting": [methods[m]["mean_forgetting"] for m in order],
         "NMI": [methods[m].get("nmi") for m in order],
     }
+    if measure == "accuracy":
+        for name in {*columns} - {"clusters", "NMI"}:
+            columns[name] = [_in_percent(cell) for cell in columns[name]]
+    largest = {"NMI"} if measure == "error" else {"NMI", "mean", *families}
     for name in columns:
         table.add_column(name, justify="right", overflow="fold")
     told_nothing = {row for row, m in enumerate(order) if methods[m]["told"] == "nothing"}
-    best = {name: _best(name, column, told_nothing) for name, column in columns.items()}
+    best = {
+        name: _best(name, column, told_nothing, name in largest) for name, column in columns.items()
+    }
     for row, method in enumerate(order):
         table.add_row(
             Text.assemble(method, "\n", (f"told {methods[method]['told']}", "dim")),
@@ -62,7 +71,15 @@ def _caption(method: Mapping[str, Any]) -> str:
     return f"Mean of {len(seeds)} seeds ± {method['interval']}. {_BOLD}"
 
 
-def _best(name: str, column: Sequence[Mapping[str, Any] | None], rows: set[int]) -> set[int]:
+def _in_percent(cell: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    if cell is None:
+        return None
+    return {name: None if value is None else 100 * value for name, value in cell.items()}
+
+
+def _best(
+    name: str, column: Sequence[Mapping[str, Any] | None], rows: set[int], largest: bool
+) -> set[int]:
     """Rows with the best mean, as it is shown: a difference that is not printed is none."""
     if name == "clusters":
         return set()
@@ -73,7 +90,7 @@ def _best(name: str, column: Sequence[Mapping[str, Any] | None], rows: set[int])
     }
     if len(set(shown.values())) < 2:
         return set()
-    target = max(shown.values()) if name == "NMI" else min(shown.values())
+    target = max(shown.values()) if largest else min(shown.values())
     return {row for row, value in shown.items() if value == target}
 
 
@@ -90,3 +107,53 @@ def _cell(name: str, cell: Mapping[str, Any] | None, best: bool) -> Text:
 
 def _digits(name: str) -> int:
     return 1 if name == "clusters" else 2
+
+
+def accuracy_table(comparison: Mapping[str, Any]) -> Table:
+    """The final test on new classes, for an experiment that has one: Table 1 of the paper."""
+    methods: Mapping[str, Mapping[str, Any]] = comparison["methods"]
+    order = in_order(methods)
+    first = methods[order[0]]["test"]
+    table = _accuracies(comparison["experiment"], first)
+    for name in ("method", "parameters", "stopped at", "accuracy"):
+        table.add_column(name, justify="left" if name == "method" else "right")
+    for method in order:
+        test = methods[method]["test"]
+        table.add_row(method, f"{test['parameters']:,}", str(test["iteration"]), _accuracy(test))
+    return table
+
+
+def shot_table(comparisons: Mapping[int, Mapping[str, Any]]) -> Table:
+    """The same for several numbers of shots, one column each."""
+    tests = {
+        shot: {method: entry["test"] for method, entry in comparison["methods"].items()}
+        for shot, comparison in comparisons.items()
+    }
+    order = in_order(next(iter(tests.values())))
+    first = next(iter(tests.values()))[order[0]]
+    table = _accuracies("few-shot", first)
+    for name in ("method", "parameters", *(f"{shot}-shot" for shot in tests)):
+        table.add_column(name, justify="left" if name == "method" else "right")
+    for method in order:
+        parameters = next(iter(tests.values()))[method]["parameters"]
+        table.add_row(
+            method,
+            f"{parameters:,}",
+            *(_accuracy(of_method[method]) for of_method in tests.values()),
+        )
+    return table
+
+
+def _accuracies(experiment: str, test: Mapping[str, Any]) -> Table:
+    return Table(
+        title=f"{experiment}: accuracy in % on {test['split']} classes",
+        caption=f"{test['episodes']} tasks, {test['queries_a_class']} queries a class; "
+        f"± {test['interval']}.",
+        box=box.SIMPLE_HEAD,
+        title_style="bold",
+        caption_style="dim",
+    )
+
+
+def _accuracy(test: Mapping[str, Any]) -> str:
+    return f"{100 * test['accuracy']:.2f} ± {100 * test['ci95']:.2f}"

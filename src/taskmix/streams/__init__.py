@@ -3,6 +3,9 @@
 from taskmix.streams.functions import FAMILIES as FAMILIES
 from taskmix.streams.functions import Family as Family
 from taskmix.streams.functions import family as family
+from taskmix.streams.image_statistics import image_statistics as image_statistics
+from taskmix.streams.images import ImageSet as ImageSet
+from taskmix.streams.images import ImageStream as ImageStream
 from taskmix.streams.regression import FunctionStream as FunctionStream
 from taskmix.streams.regression import paper_stream as paper_stream
 from taskmix.streams.schedule import Schedule as Schedule

@@ -1,0 +1,87 @@
+"""The end of a few-shot run: the state that did best on validation, tested on new classes."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from taskmix.evaluation import Evaluation, evaluate, over_tasks
+from taskmix.experiments.images import FewShot
+from taskmix.learner import Learner, State
+from taskmix.models import parameter_count
+from taskmix.tasks import TaskBatch
+from taskmix.training import Chunk, run_keys
+
+
+class EarlyStopping:
+    """Keeps, for each seed, the state with the least validation error so far."""
+
+    def __init__(self, seeds: int) -> None:
+        self.error = [np.inf] * seeds
+        self.iteration = [0] * seeds
+        self.state: list[State] = [None] * seeds
+
+    def see(self, chunk: Chunk) -> None:
+        for seed, error in enumerate(np.mean(chunk.evaluation.error, axis=(1, 2))):
+            if error < self.error[seed]:
+                self.error[seed] = float(error)
+                self.iteration[seed] = chunk.iteration
+                # A copy on the host: the device's own is overwritten by the next chunk.
+                self.state[seed] = jax.tree.map(lambda leaf, s=seed: _row(leaf, s), chunk.state)
+
+
+def final_test(
+    experiment: FewShot, learner: Learner, state: State, seed: int, episodes: int
+) -> dict[str, Any]:
+    """Accuracy on the classes to be reported, as it stands in ``summary.json`` under ``test``."""
+    stream = experiment.final_stream()
+    if experiment.test_steps:
+        adaptation = dataclasses.replace(experiment.adaptation, steps=experiment.test_steps)
+        learner = dataclasses.replace(learner, adaptation=adaptation)  # type: ignore[type-var]
+    data, recipe = eqx.partition(stream, eqx.is_array)
+
+    @jax.jit
+    def judge(data: Any, state: State) -> Evaluation:
+        stream = eqx.combine(data, recipe)
+        # Another key than that of the validation tasks, which have decided when to stop.
+        key = jax.random.fold_in(run_keys(seed).test, 1)
+        drawn: TaskBatch = stream.test_tasks(key, 0, episodes)
+        return evaluate(learner, state, with_family_axis(drawn), stream.load)
+
+    evaluation = jax.tree.map(np.asarray, judge(data, state))
+    accuracy = 1 - evaluation.error
+    return {
+        "split": experiment.test_split,
+        "accuracy": float(accuracy.mean()),
+        "ci95": over_tasks(accuracy.ravel()),
+        "episodes": episodes,
+        "queries_a_class": stream.test_query,
+        "responsibilities": [float(r) for r in evaluation.responsibilities.mean(axis=(0, 1))],
+        "parameters": parameters(learner, evaluation),
+    }
+
+
+def with_family_axis(drawn: TaskBatch) -> TaskBatch:
+    """Tasks of one family with the leading axis that ``evaluate`` expects."""
+    assert drawn.hints is not None, "a stream gives hints with every task"
+    one = partial(jax.tree.map, lambda leaf: leaf[None])
+    return eqx.tree_at(
+        lambda t: (t.support, t.query, t.hints.family),
+        drawn,
+        (one(drawn.support), one(drawn.query), drawn.hints.family[None]),
+    )
+
+
+def parameters(learner: Learner, evaluation: Evaluation) -> int:
+    """How many numbers the clusters that exist have learned."""
+    alive = np.any(evaluation.responsibilities > 0, axis=(0, 1)).sum()
+    return int(alive) * parameter_count(learner.model)  # type: ignore[attr-defined]
+
+
+def _row(leaf: jax.Array, index: int) -> Any:
+    return jax.device_get(leaf[index])

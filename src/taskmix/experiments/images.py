@@ -1,0 +1,185 @@
+"""The image experiments of the paper, as data: few-shot classification and the evolving stream."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+from taskmix.adapt import Adaptation
+from taskmix.likelihood import Categorical
+from taskmix.models import Conv4, Model, ResNet12
+from taskmix.stores import ImageSplit, open_store, resized
+from taskmix.stores.glyphs import glyph_split
+from taskmix.streams import ImageSet, ImageStream, Schedule, consecutive, image_statistics
+from taskmix.training import Settings
+
+GLYPHS = "glyphs"
+"""The synthetic images that need no download."""
+
+Scale = Literal["cpu", "paper"]
+Network = Literal["conv4", "resnet12"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageTasks:
+    """What both image experiments have in common; the defaults fit two cores."""
+
+    scale: Scale = "cpu"
+    """Decides the other defaults: `paper` is the paper's size, for an accelerator."""
+    data: str = GLYPHS
+    """A folder that `taskmix data prepare` wrote, or `glyphs`: synthetic, always there."""
+    test_split: str = "test"
+    """The split whose classes are reported on; `val` if the store has no test classes."""
+    size: int = 32
+    """Pixels of an image's side; images of a larger store are scaled down."""
+    network: Network = "conv4"
+    """MAML's four convolutions, or a residual network."""
+    width: int = 32
+    """Filters of a convolution (of the first block of a ResNet-12)."""
+    way: int = 5
+    """Classes of a task."""
+    shot: int = 1
+    """Support images of a class."""
+    query: int = 5
+    """Query images of a class, in training."""
+    test_query: int = 15
+    """Query images of a class, in test tasks."""
+    tasks: int = 4
+    """Tasks of a batch."""
+    adaptation: Adaptation = Adaptation(steps=3, rate=0.1)
+    meta_rate: float = 1e-3
+    """Rate of the optimiser that learns the initialisations."""
+    sampled: bool = True
+    """Finite mixtures: differentiate one component a task, drawn by its responsibility."""
+
+    def training(self) -> Settings:
+        return Settings(evaluate_every=300, test_tasks=100 if self.scale == "cpu" else 600)
+
+    def facts(self) -> dict[str, Any]:
+        if self.data == GLYPHS:
+            return {"data": {"source": GLYPHS, "synthetic": True}}
+        store = open_store(self.data, verify=False)
+        return {"data": {"source": self.data, "fingerprint": store.fingerprint}}
+
+    def learner_settings(self) -> dict[str, Any]:
+        """What a learner is given of this experiment, by the names of its fields."""
+        return {
+            "model": self._model(),
+            "likelihood": Categorical(inputs=image_statistics),
+            "adaptation": self.adaptation,
+            "meta_rate": self.meta_rate,
+            "sampled": self.sampled,
+            # A support set with one image of a class leaves nothing to hold out.
+            "parts": 0,
+        }
+
+    def _model(self) -> Model:
+        channels = 3 if self.data == GLYPHS else open_store(self.data, verify=False).channels
+        if self.network == "conv4":
+            return Conv4(channels, self.size, self.width, self.way)
+        widths = tuple(self.width * 2**block for block in range(4))
+        return ResNet12(channels, self.size, self.way, widths)
+
+    def _stream(
+        self, schedule: Schedule, training: ImageSet, testing: ImageSet, test_query: int
+    ) -> ImageStream:
+        return ImageStream(
+            training,
+            testing,
+            schedule,
+            self.tasks,
+            self.way,
+            self.shot,
+            self.query,
+            test_query,
+        )
+
+    def _images(self, split: str, query: int) -> ImageSet:
+        return ImageSet.of(images_of(self.data, split, self.size), self.way, self.shot + query)
+
+
+@dataclasses.dataclass(frozen=True)
+class EvolvingImages(ImageTasks):
+    """Section 6.2 of the paper: the same classes seen through one filter after the other."""
+
+    filters: tuple[str, ...] = ("blur", "night", "pencil")
+    """Filters in the order in which they appear."""
+    lengths: tuple[int, ...] = (1000, 1000, 600)
+    """Iterations of each filter's phase."""
+    cool_down: int = 130
+    """Batches after a cluster's birth before the next one, and before the first test."""
+
+    @classmethod
+    def at(cls, scale: Scale) -> EvolvingImages:
+        if scale == "cpu":
+            return cls()
+        return cls(
+            scale="paper",
+            size=84,
+            query=15,
+            adaptation=Adaptation(steps=5, rate=0.05),
+            sampled=False,
+            lengths=(7500, 7500, 4500),
+            cool_down=1000,
+        )
+
+    def stream(self) -> ImageStream:
+        schedule = consecutive(self.filters, self.lengths)
+        testing = self._images(self.test_split, self.test_query)
+        return self._stream(schedule, self._images("train", self.query), testing, self.test_query)
+
+    def learner_settings(self) -> dict[str, Any]:
+        return {
+            **super().learner_settings(),
+            "cool_down": self.cool_down,
+            "families": len(set(self.filters)),
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class FewShot(ImageTasks):
+    """Table 1 of the paper: one kind of task, new classes at the end."""
+
+    iterations: int = 10000
+    """Batches to learn from."""
+    protocol: Literal["usual", "finn"] = "usual"
+    """`finn` judges a task by as many queries a class as it has shots, as MAML's code did."""
+    test_steps: int = 0
+    """Inner steps in the final test; 0 for as many as in training."""
+
+    @classmethod
+    def at(cls, scale: Scale) -> FewShot:
+        if scale == "cpu":
+            return cls()
+        return cls(
+            scale="paper",
+            size=84,
+            query=15,
+            adaptation=Adaptation(steps=5, rate=0.05),
+            sampled=False,
+            iterations=60000,
+            test_steps=10,
+        )
+
+    def stream(self) -> ImageStream:
+        """Test tasks are of validation classes: they decide when to stop."""
+        testing = self._images("val", self.test_query)
+        training = self._images("train", self.query)
+        return self._stream(self._schedule(), training, testing, self.test_query)
+
+    def final_stream(self) -> ImageStream:
+        """Test tasks are those to be reported; there is nothing to learn from."""
+        query = self.shot if self.protocol == "finn" else self.test_query
+        testing = self._images(self.test_split, query)
+        return self._stream(self._schedule(), testing, testing, query)
+
+    def _schedule(self) -> Schedule:
+        return consecutive(("plain",), (self.iterations,))
+
+
+def images_of(data: str, split: str, size: int) -> ImageSplit:
+    """One split of a store, or of the glyphs, with images of ``size`` pixels."""
+    if data == GLYPHS:
+        return glyph_split(split, size)
+    images = open_store(data).split(split)
+    return images if images.images.shape[1] == size else resized(images, size)

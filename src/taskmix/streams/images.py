@@ -1,0 +1,157 @@
+"""Few-shot tasks drawn from a set of images, seen through filters that change with time."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key, UInt8
+
+from taskmix.stores import ImageSplit
+from taskmix.streams.filters import image_filter
+from taskmix.streams.schedule import Schedule
+from taskmix.streams.stream import Phase
+from taskmix.tasks import Examples, Hints, TaskBatch
+
+# Folded into the caller's key first, so that no iteration can give a test task.
+_TRAINING, _TESTING = 0, 1
+
+
+class ImageSet(eqx.Module):
+    """The images of a split on the device, class after class."""
+
+    images: UInt8[Array, "images height width channels"]
+    first: Int[Array, " classes"]
+    """Where the images of each class begin."""
+    count: Int[Array, " classes"]
+    """How many there are."""
+    most: int = eqx.field(static=True)
+    """The largest count."""
+
+    @staticmethod
+    def of(split: ImageSplit, way: int, images_a_class: int) -> ImageSet:
+        """A split, if tasks of ``way`` classes with that many images each can be drawn."""
+        if len(split.classes) < way:
+            raise ValueError(
+                f"The {split.name} split has {len(split.classes)} classes, too few for "
+                f"{way}-way tasks; lower --way or add classes."
+            )
+        short = [
+            f"{name} ({count})"
+            for name, count in zip(split.classes, split.count, strict=True)
+            if count < images_a_class
+        ]
+        if short:
+            raise ValueError(
+                f"A task needs {images_a_class} images of a class, but {len(short)} classes of "
+                f"the {split.name} split have fewer: {', '.join(short[:3])}; lower --shot or "
+                f"--query."
+            )
+        return ImageSet(
+            jnp.asarray(split.images),
+            jnp.asarray(split.first),
+            jnp.asarray(split.count),
+            int(split.count.max()),
+        )
+
+    def draw(
+        self, key: Key[Array, ""], way: int, images_a_class: int
+    ) -> Int[Array, "way images_a_class"]:
+        """Indices of distinct images of distinct classes, all equally likely."""
+        class_key, image_key = jax.random.split(key)
+        chosen = jax.random.choice(class_key, self.first.shape[0], (way,), replace=False)
+        # The places of the largest of random numbers are a random choice without repeats.
+        luck = jax.random.uniform(image_key, (way, self.most))
+        exists = jnp.arange(self.most) < self.count[chosen, None]
+        _, places = jax.lax.top_k(jnp.where(exists, luck, -1), images_a_class)
+        return self.first[chosen, None] + places
+
+
+class ImageStream(eqx.Module):
+    """Tasks of ``way`` classes; the family of a task is the filter it is seen through.
+
+    A task is drawn as indices of images, which ``load`` turns into pixels: test tasks by
+    the hundred fit into memory as indices only.
+    """
+
+    training: ImageSet
+    testing: ImageSet
+    schedule: Schedule = eqx.field(static=True)
+    tasks: int = eqx.field(static=True, default=4)
+    way: int = eqx.field(static=True, default=5)
+    shot: int = eqx.field(static=True, default=1)
+    """Support images of each class."""
+    query: int = eqx.field(static=True, default=15)
+    """Query images of each class."""
+    test_query: int = eqx.field(static=True, default=15)
+    """The same in test tasks."""
+
+    def __check_init__(self) -> None:
+        for name, least in (("tasks", 1), ("way", 2), ("shot", 1), ("query", 1), ("test_query", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be {least} or more.")
+        for name in self.families:
+            image_filter(name)
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        return self.schedule.families
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        return self.schedule.phases
+
+    def batch(self, key: Key[Array, ""], iteration: Int[Array, ""] | int) -> TaskBatch:
+        key = jax.random.fold_in(jax.random.fold_in(key, _TRAINING), iteration)
+        family_key, task_key = jax.random.split(key)
+        drawn = self.schedule.draw(family_key, iteration, self.tasks)
+        hints = Hints(drawn, self.schedule.boundary(iteration))
+        return self.load(self._tasks(task_key, self.training, self.query, hints), testing=False)
+
+    def test_tasks(self, key: Key[Array, ""], family: int, tasks: int) -> TaskBatch:
+        """The same episodes for every family, so that filters are compared on equal terms."""
+        if not 0 <= family < len(self.families):
+            raise ValueError(
+                f"family is {family}; it must be an index into {', '.join(self.families)}."
+            )
+        hints = Hints(jnp.full(tasks, family), jnp.asarray(False))
+        key = jax.random.fold_in(key, _TESTING)
+        return self._tasks(key, self.testing, self.test_query, hints)
+
+    def load(self, drawn: TaskBatch, testing: bool = True) -> TaskBatch:
+        """Images in place of their indices, through the filter of each task's family."""
+        assert drawn.hints is not None, "a stream gives hints with every batch"
+        families = drawn.hints.family
+        source = self.testing if testing else self.training
+        filters = [image_filter(name) for name in self.families]
+
+        def pixels(
+            task: tuple[Int[Array, ""], Int[Array, " images"]],
+        ) -> Float[Array, "images height width channels"]:
+            family, index = task
+            return jax.lax.switch(family, filters, source.images[index] / jnp.float32(255))
+
+        def loaded(examples: Examples) -> Examples:
+            # One task after the other: all at once would go through every filter.
+            index = examples.x.reshape(-1, examples.x.shape[-1])
+            family = jnp.broadcast_to(families, examples.x.shape[:-1]).reshape(-1)
+            images = jax.lax.map(pixels, (family, index))
+            x = images.reshape(*examples.x.shape, *images.shape[2:])
+            return Examples(x, examples.y, examples.mask)
+
+        return dataclasses.replace(drawn, support=loaded(drawn.support), query=loaded(drawn.query))
+
+    def _tasks(self, key: Key[Array, ""], source: ImageSet, query: int, hints: Hints) -> TaskBatch:
+        tasks = hints.family.shape[0]
+        keys = jax.random.split(key, tasks)
+        index = jax.vmap(lambda k: source.draw(k, self.way, self.shot + query))(keys)
+        label = jnp.broadcast_to(jnp.arange(self.way)[:, None], index.shape)
+
+        def examples(part: slice) -> Examples:
+            x = index[:, :, part].reshape(tasks, -1)
+            y = label[:, :, part].reshape(tasks, -1)
+            return Examples.full(x, y, input_axes=0)
+
+        return TaskBatch(examples(slice(self.shot)), examples(slice(self.shot, None)), hints)

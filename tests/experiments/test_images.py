@@ -1,0 +1,113 @@
+"""The image experiments: their settings, and whole runs of them at a tiny size."""
+
+from __future__ import annotations
+
+import json
+
+import jax.numpy as jnp
+import pytest
+
+from taskmix.cli import main
+from taskmix.cli.compare import variant
+from taskmix.evaluation import Evaluation
+from taskmix.experiments import EvolvingImages, FewShot, default_experiment, run
+from taskmix.experiments.few_shot import EarlyStopping
+from taskmix.models import parameter_count
+from taskmix.training import Chunk
+
+TINY = (
+    *("--size", "16", "--width", "4", "--tasks", "2", "--query", "2", "--adaptation.steps", "1"),
+    *("--test-query", "2", "--test-tasks", "3", "--quiet"),
+)
+
+
+def test_paper_scale_is_that_of_the_paper():
+    few_shot = default_experiment("few-shot", "paper")
+    assert parameter_count(few_shot.learner_settings()["model"]) == 32_773
+    assert (few_shot.iterations, few_shot.tasks, few_shot.query) == (60_000, 4, 15)
+    evolving = default_experiment("evolving-images", "paper")
+    assert evolving.filters == ("blur", "night", "pencil")
+    assert evolving.lengths == (7500, 7500, 4500)
+    assert evolving.learner_settings()["cool_down"] == 1000
+
+
+def test_unknown_scale_is_refused_with_the_nearest():
+    with pytest.raises(ValueError, match="paper"):
+        default_experiment("few-shot", "papr")
+
+
+def test_finns_protocol_has_as_many_queries_as_shots():
+    finn = FewShot(size=16, shot=2, protocol="finn").final_stream()
+    assert (finn.test_query, FewShot(size=16, shot=2).final_stream().test_query) == (2, 15)
+
+
+def test_parameters_of_a_mixture_are_those_of_its_components():
+    settings = FewShot.at("paper").learner_settings()
+    learner = variant("mixture:4", settings)
+    assert learner.components == 4
+    assert learner.components * parameter_count(learner.model) == 131_092
+
+
+@pytest.mark.parametrize("name", ["maml:3", "nonparametric:2"])
+def test_components_of_a_method_without_them_are_refused(name):
+    with pytest.raises(ValueError, match="no number of components"):
+        variant(name, FewShot().learner_settings())
+
+
+def test_way_of_more_classes_than_a_split_has_is_refused():
+    with pytest.raises(ValueError, match="too few for 31-way"):
+        FewShot(way=31, size=16).stream()
+
+
+def test_missing_store_is_refused_before_a_folder_is_made(tmp_path, capsys):
+    out = tmp_path / "run"
+    code = main(["run", "few-shot", "--data", str(tmp_path / "none"), "--out", str(out)])
+    assert code == 2
+    assert "There is no store" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def chunk_of(iteration: int, errors, state) -> Chunk:
+    error = jnp.asarray(errors)[:, None, None]
+    evaluation = Evaluation(error, error[..., None], error[..., None], error)
+    return Chunk(iteration, None, None, evaluation, state, False, 0.0)
+
+
+def test_early_stopping_keeps_each_seeds_best_state():
+    best = EarlyStopping(2)
+    for iteration, errors in ((0, [0.9, 0.5]), (10, [0.4, 0.6]), (20, [0.5, 0.5])):
+        best.see(chunk_of(iteration, errors, jnp.array([iteration, -iteration])))
+    assert best.iteration == [10, 0]
+    assert [int(state) for state in best.state] == [10, 0]
+
+
+def test_few_shot_run_ends_with_a_test_on_new_classes(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "FINAL_EPISODES", 4)
+    out = tmp_path / "run"
+    command = ["run", "few-shot", "--method", "maml", "--iterations", "2", "--out", str(out)]
+    assert main([*command, "--evaluate-every", "1", *TINY]) == 0
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["test"]["split"] == "test"
+    assert summary["test"]["episodes"] == 4
+    assert 0 <= summary["test"]["accuracy"] <= 1
+    assert summary["test"]["iteration"] in (0, 1, 2)
+    config = json.loads((out / "config.json").read_text())
+    assert config["settings"]["scale"] == "cpu"
+    assert config["data"] == {"source": "glyphs", "synthetic": True}
+
+
+def test_evolving_images_run_has_three_families_and_figures(tmp_path):
+    out = tmp_path / "run"
+    command = ["run", "evolving-images", "--lengths", "2", "2", "2", "--cool-down", "1"]
+    assert main([*command, "--evaluate-every", "2", "--out", str(out), *TINY]) == 0
+    summary = json.loads((out / "summary.json").read_text())
+    assert list(summary["final"]) == ["blur", "night", "pencil"]
+    assert all(0 <= family["accuracy"] <= 1 for family in summary["final"].values())
+    assert (out / "figures" / "accuracy.png").exists()
+    assert (out / "figures" / "responsibilities.png").exists()
+
+
+def test_settings_of_an_evolving_stream_reach_the_learner():
+    settings = EvolvingImages(cool_down=7).learner_settings()
+    assert variant("nonparametric", settings).cool_down == 7
+    assert variant("nonparametric", settings).parts == 0

@@ -1,0 +1,133 @@
+"""Images drawn into tasks: what is in them, through which filter, and what cannot be drawn."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from taskmix.stores import ImageSplit
+from taskmix.streams import ImageSet, ImageStream, consecutive
+from taskmix.streams.filters import image_filter
+
+CLASSES, SIZE = 7, 8
+COUNTS = np.array([6, 9, 6, 7, 12, 6, 8], np.int32)
+
+
+def split(name: str = "train", counts: np.ndarray = COUNTS) -> ImageSplit:
+    """Image i of class c is grey: red says the class, green the place within it."""
+    first = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int32)
+    images = np.zeros((counts.sum(), SIZE, SIZE, 3), np.uint8)
+    for c, (start, count) in enumerate(zip(first, counts, strict=True)):
+        images[start : start + count, ..., 0] = 10 * c
+        images[start : start + count, ..., 1] = np.arange(count)[:, None, None]
+    return ImageSplit(name, images, first, counts, tuple(f"class {c}" for c in range(len(counts))))
+
+
+def stream(filters: tuple[str, ...] = ("plain", "night"), **changes) -> ImageStream:
+    settings = {"tasks": 3, "way": 4, "shot": 2, "query": 4, "test_query": 3, **changes}
+    training = ImageSet.of(split(), settings["way"], settings["shot"] + settings["query"])
+    testing = ImageSet.of(split("test"), settings["way"], settings["shot"] + settings["test_query"])
+    return ImageStream(training, testing, consecutive(filters, (5,) * len(filters)), **settings)
+
+
+def codes(x) -> np.ndarray:
+    """Class and place of each image, read off its first pixel."""
+    return np.asarray(jnp.round(255 * x[..., 0, 0, :2])).astype(int)
+
+
+def test_task_has_its_classes_once_and_its_images_once():
+    batch = stream().batch(jax.random.key(0), 0)
+    both = jnp.concatenate([batch.support.x, batch.query.x], axis=1)
+    labels = jnp.concatenate([batch.support.y, batch.query.y], axis=1)
+    for images, label in zip(codes(both), np.asarray(labels), strict=True):
+        assert len({tuple(code) for code in images}) == len(images), "an image is drawn twice"
+        pairs = {(code[0], y) for code, y in zip(images, label, strict=True)}
+        assert len(pairs) == 4, "a class has one label, and a label one class"
+
+
+def test_shapes_and_labels():
+    batch = stream().batch(jax.random.key(0), 0)
+    assert batch.support.x.shape == (3, 8, SIZE, SIZE, 3)
+    assert batch.query.x.shape == (3, 16, SIZE, SIZE, 3)
+    np.testing.assert_array_equal(batch.support.y[0], np.repeat(np.arange(4), 2))
+    assert batch.support.mask.shape == (3, 8)
+    assert bool(batch.query.mask.all())
+
+
+def test_every_image_of_every_class_is_drawn_about_equally_often():
+    images = ImageSet.of(split(), 4, 6)
+    drawn = jax.vmap(lambda k: images.draw(k, 4, 6))(jax.random.split(jax.random.key(1), 4000))
+    times = np.bincount(np.asarray(drawn).ravel(), minlength=COUNTS.sum())
+    expected = np.repeat(4000 * 4 / CLASSES * 6 / COUNTS, COUNTS)
+    np.testing.assert_allclose(times, expected, rtol=0.15)
+
+
+def test_batch_depends_on_key_and_iteration_only():
+    one = stream()
+    jitted = jax.jit(lambda i: one.batch(jax.random.key(3), i))
+    first, again = one.batch(jax.random.key(3), 2), jitted(jnp.asarray(2))
+    for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(again), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+    other = one.batch(jax.random.key(3), 1)
+    assert not np.array_equal(first.support.x, other.support.x)
+
+
+def test_images_are_seen_through_the_filter_of_the_phase():
+    filtered, plain = stream(("night", "plain")), stream(("plain", "night"))
+    expected = image_filter("night")(plain.batch(jax.random.key(0), 0).query.x)
+    np.testing.assert_allclose(filtered.batch(jax.random.key(0), 0).query.x, expected, atol=1e-6)
+    assert filtered.batch(jax.random.key(0), 0).hints.family.tolist() == [0, 0, 0]
+    assert filtered.batch(jax.random.key(0), 5).hints.family.tolist() == [1, 1, 1]
+
+
+def test_test_tasks_of_all_families_are_the_same_episodes():
+    one = stream()
+    first, second = (one.test_tasks(jax.random.key(0), family, 5) for family in (0, 1))
+    np.testing.assert_array_equal(first.query.x, second.query.x)
+    loaded = one.load(first)
+    assert loaded.query.x.shape == (5, 12, SIZE, SIZE, 3)
+    np.testing.assert_allclose(
+        one.load(second).query.x, image_filter("night")(loaded.query.x), atol=1e-6
+    )
+
+
+def test_one_task_loads_as_it_does_among_others():
+    one = stream()
+    drawn = one.test_tasks(jax.random.key(0), 1, 5)
+    alone = eqx.tree_at(
+        lambda t: (t.support, t.query, t.hints.family),
+        drawn,
+        jax.tree.map(lambda leaf: leaf[2], (drawn.support, drawn.query, drawn.hints.family)),
+    )
+    np.testing.assert_array_equal(one.load(alone).support.x, one.load(drawn).support.x[2])
+
+
+def test_the_images_are_an_argument_of_compiled_code_and_no_part_of_it():
+    data, recipe = eqx.partition(stream(), eqx.is_array)
+    lowered = jax.jit(lambda d: eqx.combine(d, recipe).batch(jax.random.key(0), 0)).lower(data)
+    assert f"{COUNTS.sum()}x{SIZE}x{SIZE}x3xui8" in lowered.as_text().split("\n")[1]
+
+
+@pytest.mark.parametrize(
+    ("way", "images", "message"),
+    [(8, 2, "has 7 classes, too few for 8-way"), (4, 9, r"class 0 \(6\)")],
+)
+def test_split_too_small_for_the_tasks_is_refused(way, images, message):
+    with pytest.raises(ValueError, match=message):
+        ImageSet.of(split(), way, images)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"), [({"way": 1}, "way is 1"), ({"tasks": 0}, "tasks is 0")]
+)
+def test_settings_that_make_no_task_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        stream(**changes)
+
+
+def test_unknown_filter_is_refused_with_the_nearest_name():
+    with pytest.raises(ValueError, match="pencil"):
+        stream(("pencl",))
