@@ -49,7 +49,7 @@ class OneAtATime(MLP):
 
 
 AT_ONCE, IN_TURN = MLP(hidden=(8,)), OneAtATime(hidden=(8,))
-ADAPTATION = Adaptation(steps=2, rate=0.05)
+ADAPTATION = Adaptation(steps=1, rate=0.05)
 LIKELIHOOD = Gaussian()
 
 
