@@ -96,15 +96,31 @@ def test_few_shot_run_ends_with_a_test_on_new_classes(tmp_path, monkeypatch):
     assert config["data"] == {"source": "glyphs", "synthetic": True}
 
 
-def test_evolving_images_run_has_three_families_and_figures(tmp_path):
-    out = tmp_path / "run"
-    command = ["run", "evolving-images", "--lengths", "2", "2", "2", "--cool-down", "1"]
-    assert main([*command, "--evaluate-every", "2", "--out", str(out), *TINY]) == 0
-    summary = json.loads((out / "summary.json").read_text())
+@pytest.fixture(scope="module")
+def evolving(tmp_path_factory):
+    out = tmp_path_factory.mktemp("evolving") / "run"
+    command = ["run", "evolving-images", "--lengths", "40", "40", "20", "--cool-down", "20"]
+    assert main([*command, "--evaluate-every", "40", "--out", str(out), *TINY]) == 0
+    return out
+
+
+def test_evolving_images_run_reports_accuracies_and_draws_them(evolving):
+    summary = json.loads((evolving / "summary.json").read_text())
     assert list(summary["final"]) == ["blur", "night", "pencil"]
     assert all(0 <= family["accuracy"] <= 1 for family in summary["final"].values())
-    assert (out / "figures" / "accuracy.png").exists()
-    assert (out / "figures" / "responsibilities.png").exists()
+    assert (evolving / "figures" / "accuracy.png").exists()
+    assert (evolving / "figures" / "responsibilities.png").exists()
+
+
+def test_every_filter_opens_a_cluster_of_its_own_which_is_then_left_alone(evolving):
+    """The claim of tests/science/test_images.py, on glyphs and in a minute."""
+    summary = json.loads((evolving / "summary.json").read_text())
+    assert summary["detection"]["false"] == summary["detection"]["missed"] == 0
+    assert max(summary["detection"]["delays"]) <= 4
+    assert summary["assignment"]["nmi"] > 0.8
+    for family in ("blur", "night"):
+        own = summary["own_cluster"][family]
+        assert own["final"] == own["at_phase_end"]
 
 
 def test_settings_of_an_evolving_stream_reach_the_learner():

@@ -1,0 +1,76 @@
+"""The claims of docs/images.md, on real images. They take hours; small versions are fast."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from taskmix.cli import main
+
+DATA = Path(__file__).parents[3] / "shared" / "data"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not DATA.is_dir(), reason=f"needs the real images of {DATA.name}"),
+]
+
+
+def prepared(source: str, size: int, folder: Path) -> str:
+    store = folder / source
+    assert (
+        main(["data", "prepare", str(DATA / source), "--out", str(store), "--size", str(size)]) == 0
+    )
+    return str(store)
+
+
+def test_maml_reaches_95_percent_on_new_characters(tmp_path):
+    store = prepared("omniglot.zip", 28, tmp_path)
+    out = tmp_path / "run"
+    settings = "--size 28 --adaptation.steps 1 --adaptation.rate 0.4 --iterations 8000 --seed 10"
+    command = ["run", "few-shot", "--method", "maml", "--data", store, "--out", str(out)]
+    assert main([*command, *settings.split(), "--evaluate-every", "2000"]) == 0
+    assert json.loads((out / "summary.json").read_text())["test"]["accuracy"] >= 0.95
+
+
+@pytest.fixture(scope="module")
+def evolving(tmp_path_factory):
+    """Summaries by method, of three seeds."""
+    folder = tmp_path_factory.mktemp("evolving")
+    store = prepared("mini-imagenet.zip", 32, folder)
+    flags = "--methods nonparametric uniform maml --seeds 10 11 12 --test-split val"
+    command = ["compare", "evolving-images", *flags.split(), "--evaluate-every", "500"]
+    assert main([*command, "--workers", "2", "--data", store, "--out", str(folder / "all")]) == 0
+    summaries = json.loads((folder / "all" / "comparison.json").read_text())["summaries"]
+    return {
+        method: [summary for summary in summaries if summary["method"] == method]
+        for method in ("nonparametric", "uniform", "maml")
+    }
+
+
+def test_every_filter_opens_one_cluster_within_a_tenth_of_its_phase(evolving):
+    for summary in evolving["nonparametric"]:
+        assert summary["clusters"] == 3
+        assert summary["detection"]["false"] == summary["detection"]["missed"] == 0
+        assert max(summary["detection"]["delays"]) <= 60
+        assert summary["assignment"]["nmi"] >= 0.8
+
+
+def test_filters_are_forgotten_by_the_others_only(evolving):
+    mean = {
+        method: np.mean([summary["mean_forgetting"] for summary in summaries])
+        for method, summaries in evolving.items()
+    }
+    assert mean["nonparametric"] <= 0.01
+    assert mean["nonparametric"] <= min(mean["uniform"], mean["maml"]) / 4
+
+
+@pytest.mark.parametrize("family", ["blur", "night"])
+def test_first_filters_are_served_best_at_the_end(evolving, family):
+    final = {
+        method: np.mean([summary["final"][family]["accuracy"] for summary in summaries])
+        for method, summaries in evolving.items()
+    }
+    assert final["nonparametric"] > max(final["uniform"], final["maml"])
