@@ -67,20 +67,15 @@ def gradient_of_drawn(
 ) -> PyTree:
     """Gradient of (1/J) sum_j loss_j(theta_{drawn_j}), stacked like ``params``."""
 
-    def task_gradient(
-        params: PyTree, cluster: Int[Array, ""], support: Examples, query: Examples
-    ) -> PyTree:
+    def loss(own: PyTree, support: Examples, query: Examples) -> Float[Array, ""]:
+        adapted = adaptation(model, likelihood, own, support)
+        return task_loss(model, likelihood, adapted, query)
+
+    def add(total: PyTree, task: tuple[Int[Array, ""], Examples, Examples]) -> tuple[PyTree, None]:
+        cluster, support, query = task
         own = jax.tree.map(lambda leaf: leaf[cluster], params)
-
-        def loss(own: PyTree) -> Float[Array, ""]:
-            adapted = adaptation(model, likelihood, own, support)
-            return task_loss(model, likelihood, adapted, query)
-
-        return jax.grad(loss)(own)
-
-    def add(total: PyTree, task: tuple[Array, Examples, Examples]) -> tuple[PyTree, None]:
-        gradient = task_gradient(params, *task)
-        return jax.tree.map(lambda rows, one: rows.at[task[0]].add(one), total, gradient), None
+        gradient = jax.grad(loss)(own, support, query)
+        return jax.tree.map(lambda rows, one: rows.at[cluster].add(one), total, gradient), None
 
     nothing = jax.tree.map(jnp.zeros_like, params)
     total, _ = jax.lax.scan(add, nothing, (drawn, batch.support, batch.query))
