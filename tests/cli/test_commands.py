@@ -182,3 +182,11 @@ def test_help_of_a_run_lists_the_flags_of_the_method(capsys):
     shown = capsys.readouterr().out
     assert "--components" in shown
     assert "--model" not in shown
+
+
+def test_two_workers_train_what_one_does(tmp_path):
+    """Their jobs travel to other processes, so everything in a job must be picklable."""
+    flags = ["--methods", "maml", "--seeds", "0", "1", "--quiet", "--workers", "2", *SMALL]
+    assert main(["compare", "regression", *flags, "--out", str(tmp_path / "two")]) == 0
+    comparison = json.loads((tmp_path / "two" / "comparison.json").read_text())
+    assert [summary["seed"] for summary in comparison["summaries"]] == [0, 1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import chain
@@ -17,11 +17,20 @@ from rich.console import Console
 from taskmix.cli.flags import first_argument, parse
 from taskmix.cli.output import console_for, show
 from taskmix.cli.settings import chosen_experiment, with_experiment
-from taskmix.experiments import EXPERIMENTS, METHODS, build_learner, compare, method, run_method
+from taskmix.experiments import (
+    EXPERIMENTS,
+    METHODS,
+    Experiment,
+    build_learner,
+    compare,
+    method,
+    run_method,
+)
 from taskmix.experiments.methods import learner_class
 from taskmix.experiments.summary import Summary
 from taskmix.learner import Learner
 from taskmix.report import loss_figure, read_runs, responsibility_figure
+from taskmix.training import Settings
 from taskmix.training.loop import check_seeds
 from taskmix.training.run_folder import claim, write_json
 
@@ -77,7 +86,9 @@ def compare_methods(
     # Whatever is wrong with the stream is said before the folder exists.
     flags.experiment.stream()
     claim(out)
-    train = partial(_train, experiment, flags, out)
+    # Only what a worker process can be sent: the class of the flags is made on the spot.
+    console = partial(console_for, flags.quiet, plain=flags.workers > 1)
+    train = partial(_train, experiment, flags.experiment, flags.training, out, console)
     groups = [flags.seeds[first :: flags.workers] for first in range(flags.workers)]
     jobs = [(name, seeds) for name in learners for seeds in groups if seeds]
     if flags.workers == 1:
@@ -104,17 +115,18 @@ def variant(name: str, settings: Mapping[str, Any]) -> Learner:
 
 
 def _train(
-    experiment: str,
-    flags: Any,
+    label: str,
+    experiment: Experiment,
+    training: Settings,
     out: Path,
+    console: Callable[[], Console],
     name: str,
     learner: Learner,
     seeds: Sequence[int],
 ) -> list[Summary]:
-    labels = {"experiment": experiment, "method": name}
+    labels = {"experiment": label, "method": name}
     folder = partial(_folder, out / name.replace(":", "-"))
-    console = console_for(flags.quiet, plain=flags.workers > 1)
-    return run_method(flags.experiment, labels, learner, seeds, folder, flags.training, console)
+    return run_method(experiment, labels, learner, seeds, folder, training, console())
 
 
 def _pool(workers: int) -> ProcessPoolExecutor:
