@@ -87,3 +87,9 @@ class Learner(Protocol):
 
     def grow(self, state: State) -> State:
         """The same state with more capacity; the only operation that changes shapes."""
+
+    def parameters(self, state: State) -> int:
+        """How many numbers were learned: no optimiser, no statistics, no capacity kept free.
+
+        A state of shapes only is enough, unless the learner opens clusters.
+        """

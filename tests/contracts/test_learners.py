@@ -41,7 +41,7 @@ LEARNERS = {
     f"{name}-{rule}": build_learner(method.rule(rule), PARTS, {})
     for name, method in METHODS.items()
     for rule in ("ours", "paper")
-    if rule == "ours" or method.paper is not None
+    if (rule == "ours" or method.paper is not None) and not method.classes_only
 }
 
 

@@ -3,11 +3,12 @@ import dataclasses
 import pytest
 
 from taskmix.baselines import MAML
-from taskmix.experiments import METHODS, Method, Regression, build_learner, method
+from taskmix.experiments import METHODS, Method, Regression, build_learner, method, methods_for
 from taskmix.learner import Told
+from taskmix.likelihood import Categorical, Gaussian
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", methods_for(Gaussian()))
 def test_every_method_takes_the_settings_of_the_experiment(name):
     settings = Regression(meta_rate=0.25, hidden=(3,)).learner_settings()
     learner = build_learner(METHODS[name].build, settings, {})
@@ -20,6 +21,12 @@ def test_told_is_what_the_learner_asks_for():
     assert told.pop("task-aware") is Told.BOUNDARIES
     assert told.pop("maml-per-family") is Told.FAMILY
     assert set(told.values()) == {Told.NOTHING}
+
+
+def test_methods_for_classes_only_are_left_out_of_regression():
+    only = {name for name, one in METHODS.items() if one.classes_only}
+    assert set(methods_for(Gaussian())) == set(METHODS) - only
+    assert set(methods_for(Categorical())) == set(METHODS)
 
 
 def test_setting_without_a_field_is_left_out():

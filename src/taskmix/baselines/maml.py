@@ -9,11 +9,11 @@ from __future__ import annotations
 import dataclasses
 
 import equinox as eqx
-import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Key, PyTree
 
 from taskmix.adapt import Adaptation, meta_gradient
+from taskmix.baselines.single import Single, check_positive, single_info, single_prediction
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Gaussian, Likelihood, masked_mean
 from taskmix.models import MLP, Model
@@ -26,7 +26,7 @@ class MAMLState(eqx.Module):
 
 
 @dataclasses.dataclass(frozen=True)
-class MAML:
+class MAML(Single):
     """Minimise the query loss after adaptation, averaged over the tasks of a batch."""
 
     model: Model = MLP()
@@ -37,8 +37,7 @@ class MAML:
     told = Told.NOTHING
 
     def __post_init__(self) -> None:
-        if not self.meta_rate > 0:
-            raise ValueError(f"meta_rate is {self.meta_rate}; it must be positive.")
+        check_positive(meta_rate=self.meta_rate)
 
     def init(self, key: Key[Array, ""], example: TaskBatch) -> MAMLState:
         params = self.model.init(key)
@@ -53,14 +52,7 @@ class MAML:
         )
         updates, optimiser = optax.adam(self.meta_rate).update(gradient, state.optimiser)
         errors = self.likelihood.error(result.predicted, batch.query.y)
-        info = Info(
-            loss=jnp.mean(result.loss),
-            error=masked_mean(errors, batch.query.mask),
-            responsibilities=jnp.ones((*result.loss.shape, 1)),
-            clusters=jnp.asarray(1),
-            spawned=jnp.asarray(False),
-            suspicion=jnp.asarray(0.0),
-        )
+        info = single_info(result.loss, masked_mean(errors, batch.query.mask))
         return MAMLState(optax.apply_updates(state.params, updates), optimiser), info
 
     def predict(
@@ -73,19 +65,7 @@ class MAML:
     ) -> Prediction:
         params = self._adapt(state.params, support.without_padding_values())
         mean = self.likelihood.predictive(self.model.apply(params, query_x, query_mask))
-        return Prediction(
-            mean=mean,
-            variance=jnp.zeros_like(mean),
-            components=mean[None],
-            responsibilities=jnp.ones(1),
-            novelty=jnp.asarray(0.0),
-        )
-
-    def has_room(self, state: MAMLState, iterations: int) -> Bool[Array, ""]:
-        return jnp.asarray(True)
-
-    def grow(self, state: MAMLState) -> MAMLState:
-        return state
+        return single_prediction(mean)
 
     def _adapt(self, params: PyTree, support: Examples) -> PyTree:
         return self.adaptation(self.model, self.likelihood, params, support)

@@ -19,11 +19,11 @@ from taskmix.cli.output import console_for, show
 from taskmix.cli.settings import chosen_experiment, with_experiment
 from taskmix.experiments import (
     EXPERIMENTS,
-    METHODS,
     Experiment,
     build_learner,
     compare,
     method,
+    methods_for,
     run_method,
 )
 from taskmix.experiments.methods import learner_class
@@ -55,9 +55,9 @@ class SeveralFlags:
 class CompareFlags(SeveralFlags):
     """Train several methods on the same stream."""
 
-    methods: tuple[str, ...] = tuple(METHODS)
+    methods: tuple[str, ...] = ()
     """Some of those that `taskmix methods` lists; NAME:paper for a paper's own rule, and
-    mixture:4 for four components."""
+    mixture:4 for four components (default: all that can do the experiment)."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -65,8 +65,9 @@ def main(arguments: Sequence[str]) -> None:
     asked_for = with_experiment(CompareFlags, chosen_experiment(name, arguments[1:]))
     flags: Any = parse(asked_for, arguments[1:], f"taskmix compare {name}")
     out = flags.out or Path("runs", f"compare-{name}")
-    comparison = compare_methods(name, flags.methods, flags, out)
-    show(Console(), comparison, out, draw(out, flags.methods))
+    methods = flags.methods or methods_for(flags.experiment.learner_settings()["likelihood"])
+    comparison = compare_methods(name, methods, flags, out)
+    show(Console(), comparison, out, draw(out, methods))
 
 
 def compare_methods(

@@ -6,13 +6,14 @@ import dataclasses
 from collections.abc import Sequence
 
 import jax
+import jax.numpy as jnp
 from rich.console import Console
 from rich.table import Table
 
 from taskmix.cli.flags import parse
-from taskmix.experiments import METHODS, Regression, build_learner
-from taskmix.learner import Learner
+from taskmix.experiments import METHODS, Experiment, FewShot, Method, Regression, build_learner
 from taskmix.models import parameter_count
+from taskmix.tasks import Examples, Hints, TaskBatch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,31 +23,46 @@ class MethodsFlags:
 
 def main(arguments: Sequence[str]) -> None:
     parse(MethodsFlags, arguments, "taskmix methods")
-    table = Table(caption="Parameters: on the network of the regression experiment.")
-    for column in ("method", "what it is", "told", "parameters", "year", "reference"):
+    table = Table(
+        caption="Parameters: on the regression's network, and on that for 5-way miniImageNet.\n"
+        "A method without the first is for classes only."
+    )
+    for column in ("method", "what it is", "told", "regression", "images", "year", "reference"):
         table.add_column(column, no_wrap=column == "method")
+    regression, images = Regression(), FewShot.at("paper")
+    few_points = jax.eval_shape(lambda: regression.stream().batch(jax.random.key(0), 0))
+    few_images = jax.eval_shape(lambda: _images(images))
     for method in METHODS.values():
-        learner = build_learner(method.build, Regression().learner_settings(), {})
-        told, parameters = method.told.value, parameters_of(learner, Regression())
         table.add_row(
-            method.name, method.summary, told, parameters, str(method.year), method.reference
+            method.name,
+            method.summary,
+            method.told.value,
+            "" if method.classes_only else parameters_of(method, regression, few_points),
+            parameters_of(method, images, few_images),
+            str(method.year),
+            method.reference,
         )
     Console().print(table)
 
 
-def parameters_of(learner: Learner, experiment: Regression) -> str:
-    """How much a learner learns: in all, or per cluster if their number is open."""
-    key, batch = jax.eval_shape(
-        lambda: (jax.random.key(0), experiment.stream().batch(jax.random.key(0), 0))
-    )
-    state = jax.eval_shape(learner.init, key, batch)
+def parameters_of(method: Method, experiment: Experiment, example: TaskBatch) -> str:
+    """How much a method learns: in all, or per cluster if their number is open."""
+    learner = build_learner(method.build, experiment.learner_settings(), {})
+    state = jax.eval_shape(learner.init, jax.eval_shape(lambda: jax.random.key(0)), example)
     grown = jax.eval_shape(learner.grow, state)
-    one = parameter_count(experiment.learner_settings()["model"])
     shapes, grown_shapes = ([leaf.shape for leaf in jax.tree.leaves(s)] for s in (state, grown))
     if shapes != grown_shapes:
-        return f"{one:,} a cluster"
-    task, hints = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (batch, batch.hints)
-    )
-    prediction = jax.eval_shape(learner.predict, state, task.support, task.query.x, hints)
-    return f"{one * prediction.responsibilities.shape[0]:,}"
+        return f"{parameter_count(experiment.learner_settings()['model']):,} a cluster"
+    return f"{learner.parameters(state):,}"
+
+
+def _images(experiment: FewShot) -> TaskBatch:
+    """A batch as the experiment's stream gives it, without drawing any image."""
+
+    def examples(each: int) -> Examples:
+        shape = (experiment.tasks, experiment.way * each)
+        x = jnp.zeros((*shape, experiment.size, experiment.size, 3))
+        return Examples.full(x, jnp.zeros(shape, dtype=int), input_axes=3)
+
+    hints = Hints(jnp.zeros(experiment.tasks, dtype=int), jnp.asarray(False))
+    return TaskBatch(examples(experiment.shot), examples(experiment.query), hints)

@@ -9,6 +9,7 @@ from taskmix.experiments.methods import METHODS as METHODS
 from taskmix.experiments.methods import Method as Method
 from taskmix.experiments.methods import build_learner as build_learner
 from taskmix.experiments.methods import method as method
+from taskmix.experiments.methods import methods_for as methods_for
 from taskmix.experiments.regression import Regression as Regression
 from taskmix.experiments.run import run_method as run_method
 from taskmix.experiments.summary import compare as compare

@@ -13,7 +13,6 @@ import numpy as np
 from taskmix.evaluation import Evaluation, evaluate, over_tasks
 from taskmix.experiments.images import FewShot
 from taskmix.learner import Learner, State
-from taskmix.models import parameter_count
 from taskmix.tasks import TaskBatch
 from taskmix.training import Chunk, run_keys
 
@@ -40,7 +39,7 @@ def final_test(
 ) -> dict[str, Any]:
     """Accuracy on the classes to be reported, as it stands in ``summary.json`` under ``test``."""
     stream = experiment.final_stream()
-    if experiment.test_steps:
+    if experiment.test_steps and hasattr(learner, "adaptation"):
         adaptation = dataclasses.replace(experiment.adaptation, steps=experiment.test_steps)
         learner = dataclasses.replace(learner, adaptation=adaptation)  # type: ignore[type-var]
     data, recipe = eqx.partition(stream, eqx.is_array)
@@ -62,7 +61,7 @@ def final_test(
         "episodes": episodes,
         "queries_a_class": stream.test_query,
         "responsibilities": [float(r) for r in evaluation.responsibilities.mean(axis=(0, 1))],
-        "parameters": parameters(learner, evaluation),
+        "parameters": learner.parameters(state),
     }
 
 
@@ -75,12 +74,6 @@ def with_family_axis(drawn: TaskBatch) -> TaskBatch:
         drawn,
         (one(drawn.support), one(drawn.query), drawn.hints.family[None]),
     )
-
-
-def parameters(learner: Learner, evaluation: Evaluation) -> int:
-    """How many numbers the clusters that exist have learned."""
-    alive = np.any(evaluation.responsibilities > 0, axis=(0, 1)).sum()
-    return int(alive) * parameter_count(learner.model)  # type: ignore[attr-defined]
 
 
 def _row(leaf: jax.Array, index: int) -> Any:

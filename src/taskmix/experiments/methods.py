@@ -10,6 +10,7 @@ from typing import Any
 
 from taskmix.baselines import MAML, MAMLPerFamily
 from taskmix.learner import Learner, Told
+from taskmix.likelihood import Categorical, Likelihood
 from taskmix.mixture import FiniteMixture, OnlineMixture, PaperMixture
 from taskmix.names import unknown
 
@@ -28,6 +29,8 @@ class Method:
     summary: str
     paper: Build | None = None
     """The algorithm to the letter of its paper, where ``build`` departs from it."""
+    classes_only: str = ""
+    """Why the method cannot do regression, if it cannot."""
 
     @property
     def told(self) -> Told:
@@ -96,6 +99,12 @@ def method(name: str) -> Method:
     if name not in METHODS:
         raise unknown("method", name, METHODS)
     return METHODS[name]
+
+
+def methods_for(likelihood: Likelihood) -> tuple[str, ...]:
+    """Names of the methods that can learn from targets of this kind."""
+    classes = isinstance(likelihood, Categorical)
+    return tuple(name for name, one in METHODS.items() if classes or not one.classes_only)
 
 
 def build_learner(build: Build, shared: Mapping[str, Any], own: Mapping[str, Any]) -> Learner:

@@ -20,7 +20,7 @@ from taskmix.likelihood import Gaussian, Likelihood, masked_mean
 from taskmix.mixture.clusters import Clusters
 from taskmix.mixture.responsibilities import Judgement, judge, mix, responsibilities, spread
 from taskmix.mixture.update import gradient_of_drawn, update_one, weighted
-from taskmix.models import MLP, Model
+from taskmix.models import MLP, Model, parameter_count
 from taskmix.tasks import Examples, Hints, TaskBatch
 
 
@@ -155,6 +155,9 @@ class FiniteMixture:
 
     def grow(self, state: Clusters) -> Clusters:
         return state
+
+    def parameters(self, state: Clusters) -> int:
+        return self.components * parameter_count(self.model)
 
     def _optimiser(self) -> optax.GradientTransformation:
         return optax.adam(self.meta_rate)

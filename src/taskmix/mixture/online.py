@@ -33,7 +33,7 @@ from taskmix.mixture.responsibilities import (
 )
 from taskmix.mixture.spawning import cooled
 from taskmix.mixture.update import query_losses, update_one
-from taskmix.models import MLP, Model, for_each
+from taskmix.models import MLP, Model, for_each, parameter_count
 from taskmix.tasks import Examples, Hints, TaskBatch
 
 
@@ -238,6 +238,9 @@ class OnlineMixture:
     def has_room(self, state: OnlineState, iterations: int) -> Bool[Array, ""]:
         births = 1 if self.boundaries else -(-iterations // self.cool_down)
         return state.clusters.count() + births <= state.clusters.capacity
+
+    def parameters(self, state: OnlineState) -> int:
+        return int(state.clusters.count()) * parameter_count(self.model)
 
     def grow(self, state: OnlineState) -> OnlineState:
         capacity = state.clusters.capacity

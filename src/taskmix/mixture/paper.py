@@ -25,7 +25,7 @@ from taskmix.mixture.prior import WindowedCounts, log_places
 from taskmix.mixture.responsibilities import judge, mix, responsibilities
 from taskmix.mixture.spawning import cooled, passes_threshold
 from taskmix.mixture.update import query_losses, update_each, weighted
-from taskmix.models import MLP, Model
+from taskmix.models import MLP, Model, parameter_count
 from taskmix.tasks import Examples, Hints, TaskBatch
 
 
@@ -183,6 +183,9 @@ class PaperMixture:
     def has_room(self, state: PaperState, iterations: int) -> Bool[Array, ""]:
         births = 1 if self.boundaries else -(-iterations // self.cool_down)
         return state.clusters.count() + births <= state.clusters.capacity
+
+    def parameters(self, state: PaperState) -> int:
+        return int(state.clusters.count()) * parameter_count(self.model)
 
     def grow(self, state: PaperState) -> PaperState:
         window = state.counts.window
