@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from taskmix.adapt import Adaptation, meta_gradient, task_loss
+from taskmix.adapt import Adaptation, meta_gradient, meta_optimiser, task_loss
 from taskmix.likelihood import Gaussian
 from taskmix.models import MLP
 from taskmix.models.mlp import Linear
@@ -175,3 +175,25 @@ def test_meta_gradient_is_the_mean_of_the_tasks_and_tells_how_each_did():
     np.testing.assert_allclose(
         np.square(result.predicted - stacked[1].y).mean(axis=(1, 2)), losses, rtol=1e-5
     )
+
+
+def test_annealed_rate_falls_along_a_cosine_to_nothing():
+    """Adam's first steps along a constant gradient are as long as its rate."""
+    optimiser = meta_optimiser(0.1, anneal_over=4)
+    params = jnp.zeros(1)
+    state, steps = optimiser.init(params), []
+    for _ in range(6):
+        update, state = optimiser.update(jnp.ones(1), state)
+        steps.append(float(-update[0]))
+    expected = [0.05 * (1 + math.cos(math.pi * min(k, 4) / 4)) for k in range(6)]
+    np.testing.assert_allclose(steps, expected, atol=1e-6)
+
+
+def test_rate_without_an_end_stays():
+    update, _ = meta_optimiser(0.1).update(jnp.ones(1), meta_optimiser(0.1).init(jnp.zeros(1)))
+    np.testing.assert_allclose(update, -0.1, rtol=1e-5)
+
+
+def test_negative_length_of_annealing_is_refused():
+    with pytest.raises(ValueError, match="anneal_over is -1"):
+        meta_optimiser(0.1, -1)

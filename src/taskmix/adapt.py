@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -55,6 +56,16 @@ class Adaptation:
         return eqx.combine(fast, slow)
 
 
+def meta_optimiser(rate: float, anneal_over: int = 0) -> optax.GradientTransformation:
+    """Adam for initialisations; its rate falls to zero along a cosine if there is an end.
+
+    A stream that may go on for ever has none: 0 keeps the rate.
+    """
+    if anneal_over < 0:
+        raise ValueError(f"anneal_over is {anneal_over}; it must be 0 (never) or more.")
+    return optax.adam(optax.cosine_decay_schedule(rate, anneal_over) if anneal_over else rate)
+
+
 class TaskResult(eqx.Module):
     """How a cluster did on the query set of a task, after adaptation to its support set."""
 
@@ -71,14 +82,7 @@ def meta_gradient(
 ) -> tuple[PyTree, TaskResult]:
     """Gradient of the mean query loss after adaptation, and what each task came to."""
 
-    def judge(
-        params: PyTree, support: Examples, query: Examples
-    ) -> tuple[Float[Array, ""], TaskResult]:
-        adapted = adaptation(model, likelihood, params, support)
-        outputs = model.apply(adapted, query.x, query.mask)
-        loss = masked_mean(likelihood.loss(outputs, query.y), query.mask)
-        return loss, TaskResult(loss, likelihood.predictive(outputs))
-
+    judge = partial(adapted_loss, model, likelihood, adaptation)
     if model.one_at_a_time:
         return _one_after_the_other(jax.grad(judge, has_aux=True), params, batch)
 
@@ -87,6 +91,21 @@ def meta_gradient(
         return jnp.mean(losses), results
 
     return jax.grad(objective, has_aux=True)(params)
+
+
+def adapted_loss(
+    model: Model,
+    likelihood: Likelihood,
+    adaptation: Adaptation,
+    params: PyTree,
+    support: Examples,
+    query: Examples,
+) -> tuple[Float[Array, ""], TaskResult]:
+    """Query loss of one task after adaptation to its support set, and all it came to."""
+    adapted = adaptation(model, likelihood, params, support)
+    outputs = model.apply(adapted, query.x, query.mask)
+    loss = masked_mean(likelihood.loss(outputs, query.y), query.mask)
+    return loss, TaskResult(loss, likelihood.predictive(outputs))
 
 
 def _one_after_the_other(

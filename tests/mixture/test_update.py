@@ -111,7 +111,9 @@ def parts_of(finite):
 def gradient_of(finite, three_finite, batches):
     """The gradient of what was drawn, for the tasks of the first batch."""
     return jax.jit(
-        lambda drawn: gradient_of_drawn(*parts_of(finite), three_finite.params, batches[0], drawn)
+        lambda drawn: gradient_of_drawn(*parts_of(finite), three_finite.params, batches[0], drawn)[
+            0
+        ]
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -131,3 +133,29 @@ def test_settings_that_make_no_task_are_refused(changes, message):
 def test_unknown_filter_is_refused_with_the_nearest_name():
     with pytest.raises(ValueError, match="pencil"):
         stream(("pencl",))
+
+
+def sided() -> ImageSet:
+    """Images whose left column is white."""
+    images = np.zeros((COUNTS.sum(), SIZE, SIZE, 3), np.uint8)
+    images[:, :, 0] = 255
+    return ImageSet.of(dataclasses.replace(split(), images=images), 4, 6)
+
+
+def test_half_of_the_training_images_are_mirrored_and_no_test_image():
+    schedule = consecutive(("plain",), (5,))
+    mirrored = ImageStream(sided(), sided(), schedule, 50, 4, 2, 4, 3, mirrored=True)
+    batch = mirrored.batch(jax.random.key(0), 0)
+    for examples in (batch.support, batch.query):
+        left, right = examples.x[..., 0, 0, 0], examples.x[..., 0, -1, 0]
+        np.testing.assert_array_equal(left + right, 1)
+        assert 0.4 < float(right.mean()) < 0.6
+    test = mirrored.load(mirrored.test_tasks(jax.random.key(0), 0, 3))
+    assert (test.query.x[..., 0, 0] == 1).all()
+
+
+def test_mirror_changes_nothing_else():
+    plain = stream(("plain",)).batch(jax.random.key(0), 2)
+    mirrored = stream(("plain",), mirrored=True).batch(jax.random.key(0), 2)
+    np.testing.assert_array_equal(codes(mirrored.query.x), codes(plain.query.x))
+    np.testing.assert_array_equal(mirrored.query.y, plain.query.y)

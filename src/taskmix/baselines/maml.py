@@ -12,7 +12,7 @@ import equinox as eqx
 import optax
 from jaxtyping import Array, Bool, Key, PyTree
 
-from taskmix.adapt import Adaptation, meta_gradient
+from taskmix.adapt import Adaptation, meta_gradient, meta_optimiser
 from taskmix.baselines.single import Single, check_positive, single_info, single_prediction
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Gaussian, Likelihood, masked_mean
@@ -33,6 +33,8 @@ class MAML(Single):
     likelihood: Likelihood = Gaussian()
     adaptation: Adaptation = Adaptation()
     meta_rate: float = 1e-3
+    anneal_over: int = 0
+    """Iterations over which the meta rate falls to zero; 0 keeps it."""
 
     told = Told.NOTHING
 
@@ -41,7 +43,7 @@ class MAML(Single):
 
     def init(self, key: Key[Array, ""], example: TaskBatch) -> MAMLState:
         params = self.model.init(key)
-        return MAMLState(params, optax.adam(self.meta_rate).init(params))
+        return MAMLState(params, self._optimiser().init(params))
 
     def step(
         self, state: MAMLState, batch: TaskBatch, key: Key[Array, ""]
@@ -50,7 +52,7 @@ class MAML(Single):
         gradient, result = meta_gradient(
             self.model, self.likelihood, self.adaptation, state.params, batch
         )
-        updates, optimiser = optax.adam(self.meta_rate).update(gradient, state.optimiser)
+        updates, optimiser = self._optimiser().update(gradient, state.optimiser)
         errors = self.likelihood.error(result.predicted, batch.query.y)
         info = single_info(result.loss, masked_mean(errors, batch.query.mask))
         return MAMLState(optax.apply_updates(state.params, updates), optimiser), info
@@ -66,6 +68,9 @@ class MAML(Single):
         params = self._adapt(state.params, support.without_padding_values())
         mean = self.likelihood.predictive(self.model.apply(params, query_x, query_mask))
         return single_prediction(mean)
+
+    def _optimiser(self) -> optax.GradientTransformation:
+        return meta_optimiser(self.meta_rate, self.anneal_over)
 
     def _adapt(self, params: PyTree, support: Examples) -> PyTree:
         return self.adaptation(self.model, self.likelihood, params, support)

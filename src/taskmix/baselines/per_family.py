@@ -58,7 +58,7 @@ class MAMLPerFamily(MAML):
             return jnp.sum(losses / count[family]), (jnp.mean(losses), errors)
 
         gradient, (loss, errors) = jax.grad(objective, has_aux=True)(state.params)
-        updates, optimiser = jax.vmap(optax.adam(self.meta_rate).update)(gradient, state.optimiser)
+        updates, optimiser = jax.vmap(self._optimiser().update)(gradient, state.optimiser)
         updated = MAMLState(optax.apply_updates(state.params, updates), optimiser)
         info = Info(
             loss=loss,

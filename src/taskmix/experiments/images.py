@@ -49,6 +49,8 @@ class ImageTasks:
     adaptation: Adaptation = Adaptation(steps=3, rate=0.1)
     meta_rate: float = 1e-3
     """Rate of the optimiser that learns the initialisations."""
+    mirrored: bool = False
+    """Show every other training image in a mirror: for photographs, not for characters."""
     sampled: bool = True
     """Finite mixtures: differentiate one component a task, drawn by its responsibility."""
 
@@ -92,6 +94,7 @@ class ImageTasks:
             self.shot,
             self.query,
             test_query,
+            self.mirrored,
         )
 
     def _images(self, split: str, query: int) -> ImageSet:
@@ -146,6 +149,8 @@ class FewShot(ImageTasks):
     """`finn` judges a task by as many queries a class as it has shots, as MAML's code did."""
     test_steps: int = 0
     """Inner steps in the final test; 0 for as many as in training."""
+    annealed: bool = True
+    """Let the meta rate fall to zero along a cosine (MAML's own stays constant)."""
 
     @classmethod
     def at(cls, scale: Scale) -> FewShot:
@@ -159,6 +164,7 @@ class FewShot(ImageTasks):
             sampled=False,
             iterations=60000,
             test_steps=10,
+            annealed=False,
         )
 
     def stream(self) -> ImageStream:
@@ -172,6 +178,12 @@ class FewShot(ImageTasks):
         query = self.shot if self.protocol == "finn" else self.test_query
         testing = self._images(self.test_split, query)
         return self._stream(self._schedule(), testing, testing, query)
+
+    def learner_settings(self) -> dict[str, Any]:
+        return {
+            **super().learner_settings(),
+            "anneal_over": self.iterations if self.annealed else 0,
+        }
 
     def _schedule(self) -> Schedule:
         return consecutive(("plain",), (self.iterations,))

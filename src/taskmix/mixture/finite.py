@@ -14,11 +14,18 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from taskmix.adapt import Adaptation, meta_gradient
+from taskmix.adapt import Adaptation, meta_gradient, meta_optimiser
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Gaussian, Likelihood, masked_mean
 from taskmix.mixture.clusters import Clusters
-from taskmix.mixture.responsibilities import Judgement, judge, mix, responsibilities, spread
+from taskmix.mixture.responsibilities import (
+    Judgement,
+    judge,
+    mix,
+    responsibilities,
+    spread,
+    support_log_likelihood,
+)
 from taskmix.mixture.update import gradient_of_drawn, update_one, weighted
 from taskmix.models import MLP, Model, parameter_count
 from taskmix.tasks import Examples, Hints, TaskBatch
@@ -34,13 +41,16 @@ class FiniteMixture:
 
     ``sampled`` holds the responsibilities fixed and estimates the gradient from one
     component a task, without bias. It costs as much as one component however many there
-    are, which matters where a meta-gradient is dear.
+    are, which matters where a meta-gradient is dear. The error of a step is then that of
+    the component drawn; ``predict`` weighs them all.
     """
 
     model: Model = MLP()
     likelihood: Likelihood = Gaussian()
     adaptation: Adaptation = Adaptation()
     meta_rate: float = 1e-3
+    anneal_over: int = 0
+    """Iterations over which the meta rate falls to zero; 0 keeps it."""
     components: int = 3
     temperature: float = 1.0
     sampled: bool = False
@@ -80,28 +90,28 @@ class FiniteMixture:
         (loss, (judged, shares)), gradient = jax.value_and_grad(objective, has_aux=True)(
             state.params
         )
-        return self._updated(state, gradient), self._info(state, batch, judged, shares, loss)
+        info = self._info(state, batch, mix(shares, judged.predicted), shares, loss)
+        return self._updated(state, gradient), info
 
     def _step_sampled(
         self, state: Clusters, batch: TaskBatch, key: Key[Array, ""]
     ) -> tuple[Clusters, Info]:
-        judged = self._judge(state.params, batch, state.alive)
-        shares = self._responsibilities(judged, state.alive)
+        parts = (self.model, self.likelihood, self.adaptation, state.params)
+        fits = support_log_likelihood(*parts, batch.support, state.alive)
+        shares = responsibilities(fits, state.alive, self.temperature)
         drawn = jax.random.categorical(key, jnp.log(shares))
-        gradient = gradient_of_drawn(
-            self.model, self.likelihood, self.adaptation, state.params, batch, drawn
-        )
-        loss = jnp.mean(jnp.sum(weighted(shares, judged.query_loss), axis=1))
-        return self._updated(state, gradient), self._info(state, batch, judged, shares, loss)
+        gradient, result = gradient_of_drawn(*parts, batch, drawn)
+        info = self._info(state, batch, result.predicted, shares, jnp.mean(result.loss))
+        return self._updated(state, gradient), info
 
     def _updated(self, state: Clusters, gradient: PyTree) -> Clusters:
         updates, optimiser = jax.vmap(self._optimiser().update)(gradient, state.optimiser)
         return Clusters(optax.apply_updates(state.params, updates), optimiser, state.alive)
 
     def _info(
-        self, state: Clusters, batch: TaskBatch, judged: Judgement, shares: Array, loss: Array
+        self, state: Clusters, batch: TaskBatch, predicted: Array, shares: Array, loss: Array
     ) -> Info:
-        errors = self.likelihood.error(mix(shares, judged.predicted), batch.query.y)
+        errors = self.likelihood.error(predicted, batch.query.y)
         return Info(
             loss=loss,
             error=masked_mean(errors, batch.query.mask),
@@ -160,7 +170,7 @@ class FiniteMixture:
         return self.components * parameter_count(self.model)
 
     def _optimiser(self) -> optax.GradientTransformation:
-        return optax.adam(self.meta_rate)
+        return meta_optimiser(self.meta_rate, self.anneal_over)
 
     def _judge(
         self, params: PyTree, batch: TaskBatch, alive: Bool[Array, " clusters"]

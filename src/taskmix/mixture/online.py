@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from taskmix.adapt import Adaptation, meta_gradient
+from taskmix.adapt import Adaptation, meta_gradient, meta_optimiser
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Gaussian, Likelihood, masked_mean
 from taskmix.mixture.calibration import Typical, log_loss, signature, support_log_loss
@@ -66,6 +66,8 @@ class OnlineMixture:
     likelihood: Likelihood = Gaussian()
     adaptation: Adaptation = Adaptation()
     meta_rate: float = 1e-3
+    anneal_over: int = 0
+    """Iterations over which the meta rate falls to zero; 0 keeps it."""
     hazard: float = 1e-4
     """Probability, per batch, that the regime changes."""
     concentration: float = 1.0
@@ -259,7 +261,7 @@ class OnlineMixture:
         return RegimeFilter(self.hazard, self.concentration, self.breadth, self.memory, self.wander)
 
     def _optimiser(self) -> optax.GradientTransformation:
-        return optax.adam(self.meta_rate)
+        return meta_optimiser(self.meta_rate, self.anneal_over)
 
     def _averaged(
         self,

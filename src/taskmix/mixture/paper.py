@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Int, Key, PyTree
 
-from taskmix.adapt import Adaptation
+from taskmix.adapt import Adaptation, meta_optimiser
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Gaussian, Likelihood, masked_mean
 from taskmix.mixture.clusters import Clusters, grown
@@ -48,6 +48,8 @@ class PaperMixture:
     likelihood: Likelihood = Gaussian()
     adaptation: Adaptation = Adaptation()
     meta_rate: float = 1e-3
+    anneal_over: int = 0
+    """Iterations over which the meta rate falls to zero; 0 keeps it."""
     temperature: float = 1.0
     coefficient: float = 1.0
     """Weight of the log-count term beside the likelihood."""
@@ -193,7 +195,7 @@ class PaperMixture:
         return dataclasses.replace(state, clusters=grown(state.clusters), counts=counts)
 
     def _optimiser(self) -> optax.GradientTransformation:
-        return optax.adam(self.meta_rate)
+        return meta_optimiser(self.meta_rate, self.anneal_over)
 
     def _refreshed(self, state: PaperState, key: Key[Array, ""]) -> PyTree:
         """The global prior: the first cluster at the end of the warm-up, then a summary.

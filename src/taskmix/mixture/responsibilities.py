@@ -40,10 +40,9 @@ def judge(
 
     def one(cluster: PyTree, support: Examples, query: Examples) -> Judgement:
         adapted = adaptation(model, likelihood, cluster, support)
-        fit = likelihood.log_likelihood(model.apply(adapted, support.x, support.mask), support.y)
         outputs = model.apply(adapted, query.x, query.mask)
         return Judgement(
-            support_log_likelihood=jnp.sum(jnp.where(support.mask, fit, 0)),
+            support_log_likelihood=_fit(model, likelihood, adapted, support),
             query_loss=masked_mean(likelihood.loss(outputs, query.y), query.mask),
             predicted=likelihood.predictive(outputs),
         )
@@ -53,6 +52,33 @@ def judge(
 
     judged = for_each_cluster(model, all_tasks, params, alive)
     return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), judged)
+
+
+def support_log_likelihood(
+    model: Model,
+    likelihood: Likelihood,
+    adaptation: Adaptation,
+    params: PyTree,
+    support: Examples,
+    alive: Bool[Array, " clusters"],
+) -> Float[Array, "tasks clusters"]:
+    """How well each cluster fits each support set, the part of ``judge`` that needs no query."""
+
+    def one(cluster: PyTree, support: Examples) -> Float[Array, ""]:
+        adapted = adaptation(model, likelihood, cluster, support)
+        return _fit(model, likelihood, adapted, support)
+
+    def all_tasks(cluster: PyTree) -> Float[Array, " tasks"]:
+        return for_each(model, partial(one, cluster))(support)
+
+    return for_each_cluster(model, all_tasks, params, alive).T
+
+
+def _fit(
+    model: Model, likelihood: Likelihood, adapted: PyTree, support: Examples
+) -> Float[Array, ""]:
+    fit = likelihood.log_likelihood(model.apply(adapted, support.x, support.mask), support.y)
+    return jnp.sum(jnp.where(support.mask, fit, 0))
 
 
 def for_each_cluster(

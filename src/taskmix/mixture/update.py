@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from taskmix.adapt import Adaptation, task_loss
+from taskmix.adapt import Adaptation, TaskResult, adapted_loss, task_loss
 from taskmix.likelihood import Likelihood
 from taskmix.mixture.clusters import Clusters
 from taskmix.models import Model, for_each
@@ -64,22 +65,21 @@ def gradient_of_drawn(
     params: PyTree,
     batch: TaskBatch,
     drawn: Int[Array, " tasks"],
-) -> PyTree:
-    """Gradient of (1/J) sum_j loss_j(theta_{drawn_j}), stacked like ``params``."""
+) -> tuple[PyTree, TaskResult]:
+    """Gradient of (1/J) sum_j loss_j(theta_{drawn_j}), stacked like ``params``, and the tasks."""
+    loss = partial(adapted_loss, model, likelihood, adaptation)
 
-    def loss(own: PyTree, support: Examples, query: Examples) -> Float[Array, ""]:
-        adapted = adaptation(model, likelihood, own, support)
-        return task_loss(model, likelihood, adapted, query)
-
-    def add(total: PyTree, task: tuple[Int[Array, ""], Examples, Examples]) -> tuple[PyTree, None]:
+    def add(
+        total: PyTree, task: tuple[Int[Array, ""], Examples, Examples]
+    ) -> tuple[PyTree, TaskResult]:
         cluster, support, query = task
         own = jax.tree.map(lambda leaf: leaf[cluster], params)
-        gradient = jax.grad(loss)(own, support, query)
-        return jax.tree.map(lambda rows, one: rows.at[cluster].add(one), total, gradient), None
+        gradient, result = jax.grad(loss, has_aux=True)(own, support, query)
+        return jax.tree.map(lambda rows, one: rows.at[cluster].add(one), total, gradient), result
 
     nothing = jax.tree.map(jnp.zeros_like, params)
-    total, _ = jax.lax.scan(add, nothing, (drawn, batch.support, batch.query))
-    return jax.tree.map(lambda leaf: leaf / drawn.shape[0], total)
+    total, results = jax.lax.scan(add, nothing, (drawn, batch.support, batch.query))
+    return jax.tree.map(lambda leaf: leaf / drawn.shape[0], total), results
 
 
 def update_one(

@@ -87,6 +87,8 @@ class ImageStream(eqx.Module):
     """Query images of each class."""
     test_query: int = eqx.field(static=True, default=15)
     """The same in test tasks."""
+    mirrored: bool = eqx.field(static=True, default=False)
+    """Whether every other training image, at random, is seen in a mirror."""
 
     def __check_init__(self) -> None:
         for name, least in (("tasks", 1), ("way", 2), ("shot", 1), ("query", 1), ("test_query", 1)):
@@ -106,9 +108,18 @@ class ImageStream(eqx.Module):
     def batch(self, key: Key[Array, ""], iteration: Int[Array, ""] | int) -> TaskBatch:
         key = jax.random.fold_in(jax.random.fold_in(key, _TRAINING), iteration)
         family_key, task_key = jax.random.split(key)
-        drawn = self.schedule.draw(family_key, iteration, self.tasks)
-        hints = Hints(drawn, self.schedule.boundary(iteration))
-        return self.load(self._tasks(task_key, self.training, self.query, hints), testing=False)
+        families = self.schedule.draw(family_key, iteration, self.tasks)
+        hints = Hints(families, self.schedule.boundary(iteration))
+        drawn = self._tasks(task_key, self.training, self.query, hints)
+        batch = self.load(drawn, testing=False)
+        if not self.mirrored:
+            return batch
+        sides = jax.random.split(jax.random.fold_in(task_key, 1))
+        return dataclasses.replace(
+            batch,
+            support=_some_mirrored(sides[0], batch.support),
+            query=_some_mirrored(sides[1], batch.query),
+        )
 
     def test_tasks(self, key: Key[Array, ""], family: int, tasks: int) -> TaskBatch:
         """The same episodes for every family, so that filters are compared on equal terms."""
@@ -155,3 +166,9 @@ class ImageStream(eqx.Module):
             return Examples.full(x, y, input_axes=0)
 
         return TaskBatch(examples(slice(self.shot)), examples(slice(self.shot, None)), hints)
+
+
+def _some_mirrored(key: Key[Array, ""], examples: Examples) -> Examples:
+    """Each image left to right with probability one half."""
+    mirror = jax.random.bernoulli(key, shape=examples.mask.shape)[..., None, None, None]
+    return dataclasses.replace(examples, x=jnp.where(mirror, examples.x[..., ::-1, :], examples.x))
