@@ -149,6 +149,8 @@ class FewShot(ImageTasks):
     """`finn` judges a task by as many queries a class as it has shots, as MAML's code did."""
     test_steps: int = 0
     """Inner steps in the final test; 0 for as many as in training."""
+    sampled: bool = False
+    """Finite mixtures: differentiate one component a task, drawn by its responsibility."""
     annealed: bool = True
     """Let the meta rate fall to zero along a cosine (MAML's own stays constant)."""
 
@@ -161,7 +163,6 @@ class FewShot(ImageTasks):
             size=84,
             query=15,
             adaptation=Adaptation(steps=5, rate=0.05),
-            sampled=False,
             iterations=60000,
             test_steps=10,
             annealed=False,
