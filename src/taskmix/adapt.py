@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -84,7 +85,7 @@ def meta_gradient(
 
     judge = partial(adapted_loss, model, likelihood, adaptation)
     if model.one_at_a_time:
-        return _one_after_the_other(jax.grad(judge, has_aux=True), params, batch)
+        return one_after_the_other(jax.grad(judge, has_aux=True), params, batch)
 
     def objective(params: PyTree) -> tuple[Float[Array, ""], TaskResult]:
         losses, results = jax.vmap(judge, (None, 0, 0))(params, batch.support, batch.query)
@@ -108,14 +109,17 @@ def adapted_loss(
     return loss, TaskResult(loss, likelihood.predictive(outputs))
 
 
-def _one_after_the_other(
-    task_gradient: Callable[[PyTree, Examples, Examples], tuple[PyTree, TaskResult]],
+def one_after_the_other(
+    task_gradient: Callable[[PyTree, Examples, Examples], tuple[PyTree, Any]],
     params: PyTree,
     batch: TaskBatch,
-) -> tuple[PyTree, TaskResult]:
-    """The mean of the tasks' gradients, each differentiated before the next is begun."""
+) -> tuple[PyTree, Any]:
+    """The mean of the tasks' gradients, each differentiated before the next is begun.
 
-    def add(total: PyTree, task: tuple[Examples, Examples]) -> tuple[PyTree, TaskResult]:
+    What else ``task_gradient`` gives gets an axis of tasks.
+    """
+
+    def add(total: PyTree, task: tuple[Examples, Examples]) -> tuple[PyTree, Any]:
         gradient, result = task_gradient(params, *task)
         return jax.tree.map(jnp.add, total, gradient), result
 

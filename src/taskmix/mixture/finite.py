@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Key, PyTree
+from jaxtyping import Array, Bool, Key, PyTree
 
-from taskmix.adapt import Adaptation, meta_gradient, meta_optimiser
+from taskmix.adapt import Adaptation, meta_gradient, meta_optimiser, one_after_the_other
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Gaussian, Likelihood, masked_mean
 from taskmix.mixture.clusters import Clusters
 from taskmix.mixture.responsibilities import (
-    Judgement,
     judge,
     mix,
     responsibilities,
@@ -81,17 +83,23 @@ class FiniteMixture:
         if self.sampled:
             return self._step_sampled(state, batch, key)
 
-        def objective(params: PyTree) -> tuple[Array, tuple[Judgement, Array]]:
-            judged = self._judge(params, batch, state.alive)
-            shares = self._responsibilities(judged, state.alive)
-            losses = jnp.sum(weighted(shares, judged.query_loss), axis=1)
-            return jnp.mean(losses), (judged, shares)
-
-        (loss, (judged, shares)), gradient = jax.value_and_grad(objective, has_aux=True)(
-            state.params
-        )
-        info = self._info(state, batch, mix(shares, judged.predicted), shares, loss)
+        surrogate = jax.grad(partial(self._surrogate, state.alive), has_aux=True)
+        if self.model.one_at_a_time:
+            gradient, parts = one_after_the_other(_of_one(surrogate), state.params, batch)
+        else:
+            gradient, parts = surrogate(state.params, batch)
+        loss, predicted, shares = parts
+        info = self._info(state, batch, predicted, shares, jnp.mean(loss))
         return self._updated(state, gradient), info
+
+    def _surrogate(
+        self, alive: Bool[Array, " clusters"], params: PyTree, batch: TaskBatch
+    ) -> tuple[Array, tuple[Array, Array, Array]]:
+        """The objective, and each task's loss, prediction and responsibilities."""
+        judged = judge(self.model, self.likelihood, self.adaptation, params, batch)
+        shares = responsibilities(judged.support_log_likelihood, alive, self.temperature)
+        loss = jnp.sum(weighted(shares, judged.query_loss), axis=1)
+        return jnp.mean(loss), (loss, mix(shares, judged.predicted), shares)
 
     def _step_sampled(
         self, state: Clusters, batch: TaskBatch, key: Key[Array, ""]
@@ -172,15 +180,16 @@ class FiniteMixture:
     def _optimiser(self) -> optax.GradientTransformation:
         return meta_optimiser(self.meta_rate, self.anneal_over)
 
-    def _judge(
-        self, params: PyTree, batch: TaskBatch, alive: Bool[Array, " clusters"]
-    ) -> Judgement:
-        return judge(self.model, self.likelihood, self.adaptation, params, batch, alive)
 
-    def _responsibilities(
-        self, judged: Judgement, alive: Bool[Array, " clusters"]
-    ) -> Float[Array, "tasks clusters"]:
-        return responsibilities(judged.support_log_likelihood, alive, self.temperature)
+def _of_one(surrogate: Callable[[PyTree, TaskBatch], Any]) -> Callable[..., Any]:
+    """A function of a batch as one of a single task's support and query."""
+
+    def alone(params: PyTree, support: Examples, query: Examples) -> Any:
+        batch = jax.tree.map(lambda leaf: leaf[None], TaskBatch(support, query))
+        gradient, parts = surrogate(params, batch)
+        return gradient, jax.tree.map(lambda leaf: leaf[0], parts)
+
+    return alone
 
 
 def predict_from_support(

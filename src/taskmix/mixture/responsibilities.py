@@ -31,11 +31,11 @@ def judge(
     adaptation: Adaptation,
     params: PyTree,
     batch: TaskBatch,
-    alive: Bool[Array, " clusters"],
+    alive: Bool[Array, " clusters"] | None = None,
 ) -> Judgement:
     """Adapt each cluster (leading axis of ``params``) to each task and score it.
 
-    What a cluster that is not ``alive`` came to means nothing.
+    What a cluster that is not ``alive`` came to means nothing; by default all are.
     """
 
     def one(cluster: PyTree, support: Examples, query: Examples) -> Judgement:
@@ -85,14 +85,20 @@ def for_each_cluster(
     model: Model,
     function: Callable[[PyTree], Any],
     params: PyTree,
-    alive: Bool[Array, " clusters"],
+    alive: Bool[Array, " clusters"] | None,
 ) -> Any:
     """``function`` of every cluster; what it gives for a dead one means nothing.
 
     Clusters that are gone through one after the other cost nothing while they are dead.
+    Where all are alive for good, the loop is unrolled: that takes longer to compile, but the
+    gradient of a loop has to copy what every turn leaves behind.
     """
     if not model.one_at_a_time:
         return jax.vmap(function)(params)
+    if alive is None:
+        count = jax.tree.leaves(params)[0].shape[0]
+        each = [function(jax.tree.map(lambda leaf, c=c: leaf[c], params)) for c in range(count)]
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
 
     def living(row: tuple[PyTree, Bool[Array, ""]]) -> Any:
         cluster, exists = row
