@@ -39,9 +39,18 @@ class Adaptation:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be positive.")
 
     def __call__(
-        self, model: Model, likelihood: Likelihood, params: PyTree, support: Examples
+        self,
+        model: Model,
+        likelihood: Likelihood,
+        params: PyTree,
+        support: Examples,
+        transform: Callable[[PyTree], PyTree] | None = None,
     ) -> PyTree:
-        """Parameters of one task, differentiable in ``params``."""
+        """Parameters of one task, differentiable in ``params``.
+
+        With ``transform`` each gradient, which has None for what is not adapted, is
+        transformed before it is clipped.
+        """
         fast, slow = eqx.partition(params, model.adaptable(params))
         gradient = jax.grad(
             lambda fast: task_loss(model, likelihood, eqx.combine(fast, slow), support)
@@ -50,7 +59,9 @@ class Adaptation:
             step = gradient(fast)
             if self.first_order:
                 step = jax.lax.stop_gradient(step)
-            scale = self.rate * _clip_scale(step, self.clip)
+            if transform is not None:
+                step = transform(step)
+            scale = self.rate * clip_scale(step, self.clip)
             fast = jax.tree.map(lambda p, g, s=scale: p - s * g, fast, step)
         return eqx.combine(fast, slow)
 
@@ -74,36 +85,57 @@ def meta_gradient(
     def judge(
         params: PyTree, support: Examples, query: Examples
     ) -> tuple[Float[Array, ""], TaskResult]:
-        adapted = adaptation(model, likelihood, params, support)
-        outputs = model.apply(adapted, query.x, query.mask)
-        loss = masked_mean(likelihood.loss(outputs, query.y), query.mask)
-        return loss, TaskResult(loss, likelihood.predictive(outputs))
+        result = query_result(
+            model, likelihood, adaptation(model, likelihood, params, support), query
+        )
+        return result.loss, result
 
+    return mean_gradient(model, judge, params, batch.support, batch.query)
+
+
+def mean_gradient(
+    model: Model,
+    judge: Callable[..., tuple[Float[Array, ""], PyTree]],
+    params: PyTree,
+    *tasks: PyTree,
+) -> tuple[PyTree, PyTree]:
+    """Gradient of the tasks' mean loss, and what else is known of each.
+
+    ``judge`` takes the parameters and one row of each of ``tasks``, and gives the loss that
+    is differentiated and the rest.
+    """
     if model.one_at_a_time:
-        return _one_after_the_other(jax.grad(judge, has_aux=True), params, batch)
+        return _one_after_the_other(jax.grad(judge, has_aux=True), params, tasks)
 
-    def objective(params: PyTree) -> tuple[Float[Array, ""], TaskResult]:
-        losses, results = jax.vmap(judge, (None, 0, 0))(params, batch.support, batch.query)
+    def objective(params: PyTree) -> tuple[Float[Array, ""], PyTree]:
+        losses, results = jax.vmap(judge, (None, *[0] * len(tasks)))(params, *tasks)
         return jnp.mean(losses), results
 
     return jax.grad(objective, has_aux=True)(params)
 
 
 def _one_after_the_other(
-    task_gradient: Callable[[PyTree, Examples, Examples], tuple[PyTree, TaskResult]],
-    params: PyTree,
-    batch: TaskBatch,
-) -> tuple[PyTree, TaskResult]:
+    task_gradient: Callable[..., tuple[PyTree, PyTree]], params: PyTree, tasks: tuple[PyTree, ...]
+) -> tuple[PyTree, PyTree]:
     """The mean of the tasks' gradients, each differentiated before the next is begun."""
 
-    def add(total: PyTree, task: tuple[Examples, Examples]) -> tuple[PyTree, TaskResult]:
+    def add(total: PyTree, task: tuple[PyTree, ...]) -> tuple[PyTree, PyTree]:
         gradient, result = task_gradient(params, *task)
         return jax.tree.map(jnp.add, total, gradient), result
 
     nothing = jax.tree.map(jnp.zeros_like, params)
-    total, results = jax.lax.scan(add, nothing, (batch.support, batch.query))
-    tasks = batch.query.mask.shape[0]
-    return jax.tree.map(lambda leaf: leaf / tasks, total), results
+    total, results = jax.lax.scan(add, nothing, tasks)
+    count = jax.tree.leaves(tasks)[0].shape[0]
+    return jax.tree.map(lambda leaf: leaf / count, total), results
+
+
+def query_result(
+    model: Model, likelihood: Likelihood, adapted: PyTree, query: Examples
+) -> TaskResult:
+    """How the parameters of one task do on its query set."""
+    outputs = model.apply(adapted, query.x, query.mask)
+    loss = masked_mean(likelihood.loss(outputs, query.y), query.mask)
+    return TaskResult(loss, likelihood.predictive(outputs))
 
 
 def task_loss(
@@ -114,7 +146,8 @@ def task_loss(
     return masked_mean(likelihood.loss(outputs, examples.y), examples.mask)
 
 
-def _clip_scale(gradient: PyTree, norm: float) -> Float[Array, ""]:
+def clip_scale(gradient: PyTree, norm: float) -> Float[Array, ""]:
+    """What to multiply a gradient by so that its global norm is at most ``norm``."""
     if math.isinf(norm):
         return jnp.ones(())
     squared = optax.tree_utils.tree_norm(gradient, squared=True)

@@ -12,7 +12,7 @@ import equinox as eqx
 import optax
 from jaxtyping import Array, Bool, Key, PyTree
 
-from taskmix.adapt import Adaptation, meta_gradient
+from taskmix.adapt import Adaptation, TaskResult, meta_gradient
 from taskmix.baselines.single import Single, check_positive, single_info, single_prediction
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Gaussian, Likelihood, masked_mean
@@ -41,19 +41,14 @@ class MAML(Single):
 
     def init(self, key: Key[Array, ""], example: TaskBatch) -> MAMLState:
         params = self.model.init(key)
-        return MAMLState(params, optax.adam(self.meta_rate).init(params))
+        return MAMLState(params, self._begin(params))
 
     def step(
         self, state: MAMLState, batch: TaskBatch, key: Key[Array, ""]
     ) -> tuple[MAMLState, Info]:
         batch = batch.without_padding_values()
-        gradient, result = meta_gradient(
-            self.model, self.likelihood, self.adaptation, state.params, batch
-        )
-        updates, optimiser = optax.adam(self.meta_rate).update(gradient, state.optimiser)
-        errors = self.likelihood.error(result.predicted, batch.query.y)
-        info = single_info(result.loss, masked_mean(errors, batch.query.mask))
-        return MAMLState(optax.apply_updates(state.params, updates), optimiser), info
+        gradient, result = self._gradient(state.params, batch)
+        return self._moved(state.params, state.optimiser, gradient), self._info(result, batch)
 
     def predict(
         self,
@@ -66,6 +61,20 @@ class MAML(Single):
         params = self._adapt(state.params, support.without_padding_values())
         mean = self.likelihood.predictive(self.model.apply(params, query_x, query_mask))
         return single_prediction(mean)
+
+    def _begin(self, params: PyTree) -> PyTree:
+        return optax.adam(self.meta_rate).init(params)
+
+    def _gradient(self, params: PyTree, batch: TaskBatch) -> tuple[PyTree, TaskResult]:
+        return meta_gradient(self.model, self.likelihood, self.adaptation, params, batch)
+
+    def _moved(self, params: PyTree, optimiser: PyTree, gradient: PyTree) -> MAMLState:
+        updates, optimiser = optax.adam(self.meta_rate).update(gradient, optimiser)
+        return MAMLState(optax.apply_updates(params, updates), optimiser)
+
+    def _info(self, result: TaskResult, batch: TaskBatch) -> Info:
+        errors = self.likelihood.error(result.predicted, batch.query.y)
+        return single_info(result.loss, masked_mean(errors, batch.query.mask))
 
     def _adapt(self, params: PyTree, support: Examples) -> PyTree:
         return self.adaptation(self.model, self.likelihood, params, support)
