@@ -98,7 +98,8 @@ class PLATIPUS(MAML):
         log_variance = jax.tree.map(
             lambda leaf: jnp.full_like(leaf, self.initial_log_variance), mean
         )
-        rate = jnp.asarray(self.initial_rate)
+        # The product has the type of an array, which a later state has as well.
+        rate = self.initial_rate * jnp.ones(())
         params = PlatipusParams(DiagonalNormal(mean, log_variance), log_variance, rate, rate)
         return MAMLState(params, self._begin(params))
 
