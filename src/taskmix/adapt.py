@@ -41,9 +41,18 @@ class Adaptation:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be positive.")
 
     def __call__(
-        self, model: Model, likelihood: Likelihood, params: PyTree, support: Examples
+        self,
+        model: Model,
+        likelihood: Likelihood,
+        params: PyTree,
+        support: Examples,
+        transform: Callable[[PyTree], PyTree] | None = None,
     ) -> PyTree:
-        """Parameters of one task, differentiable in ``params``."""
+        """Parameters of one task, differentiable in ``params``.
+
+        With ``transform`` each gradient, which has None for what is not adapted, is
+        transformed before it is clipped.
+        """
         fast, slow = eqx.partition(params, model.adaptable(params))
         gradient = jax.grad(
             lambda fast: task_loss(model, likelihood, eqx.combine(fast, slow), support)
@@ -52,7 +61,9 @@ class Adaptation:
             step = gradient(fast)
             if self.first_order:
                 step = jax.lax.stop_gradient(step)
-            scale = self.rate * _clip_scale(step, self.clip)
+            if transform is not None:
+                step = transform(step)
+            scale = self.rate * clip_scale(step, self.clip)
             fast = jax.tree.map(lambda p, g, s=scale: p - s * g, fast, step)
         return eqx.combine(fast, slow)
 
@@ -82,16 +93,33 @@ def meta_gradient(
     batch: TaskBatch,
 ) -> tuple[PyTree, TaskResult]:
     """Gradient of the mean query loss after adaptation, and what each task came to."""
-
     judge = partial(adapted_loss, model, likelihood, adaptation)
+    return mean_gradient(model, judge, params, batch.support, batch.query)
+
+
+def meta_gradient_moments(
+    model: Model,
+    likelihood: Likelihood,
+    adaptation: Adaptation,
+    params: PyTree,
+    batch: TaskBatch,
+) -> tuple[PyTree, PyTree, TaskResult]:
+    """Means over the tasks of their own meta-gradients and of the squares of these."""
+    task_gradient = jax.grad(partial(adapted_loss, model, likelihood, adaptation), has_aux=True)
+
+    def moments(
+        params: PyTree, support: Examples, query: Examples
+    ) -> tuple[tuple[PyTree, PyTree], TaskResult]:
+        gradient, result = task_gradient(params, support, query)
+        return (gradient, jax.tree.map(jnp.square, gradient)), result
+
+    tasks = (batch.support, batch.query)
     if model.one_at_a_time:
-        return one_after_the_other(jax.grad(judge, has_aux=True), params, batch)
-
-    def objective(params: PyTree) -> tuple[Float[Array, ""], TaskResult]:
-        losses, results = jax.vmap(judge, (None, 0, 0))(params, batch.support, batch.query)
-        return jnp.mean(losses), results
-
-    return jax.grad(objective, has_aux=True)(params)
+        (mean, squares), results = one_after_the_other(moments, params, tasks)
+    else:
+        each, results = jax.vmap(partial(moments, params))(*tasks)
+        mean, squares = jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), each)
+    return mean, squares, results
 
 
 def adapted_loss(
@@ -104,29 +132,56 @@ def adapted_loss(
 ) -> tuple[Float[Array, ""], TaskResult]:
     """Query loss of one task after adaptation to its support set, and all it came to."""
     adapted = adaptation(model, likelihood, params, support)
-    outputs = model.apply(adapted, query.x, query.mask)
+    result = query_result(likelihood, model.apply(adapted, query.x, query.mask), query)
+    return result.loss, result
+
+
+def query_result(likelihood: Likelihood, outputs: Array, query: Examples) -> TaskResult:
+    """How good a network's outputs for the query of one task are."""
     loss = masked_mean(likelihood.loss(outputs, query.y), query.mask)
-    return loss, TaskResult(loss, likelihood.predictive(outputs))
+    return TaskResult(loss, likelihood.predictive(outputs))
+
+
+def mean_gradient(
+    model: Model,
+    judge: Callable[..., tuple[Float[Array, ""], Any]],
+    params: PyTree,
+    *tasks: PyTree,
+) -> tuple[PyTree, Any]:
+    """Gradient of the tasks' mean loss, and what else each task came to.
+
+    ``judge`` takes the parameters and one row of each of ``tasks``, and gives the loss that
+    is differentiated and the rest.
+    """
+    if model.one_at_a_time:
+        return one_after_the_other(jax.grad(judge, has_aux=True), params, tasks)
+
+    def objective(params: PyTree) -> tuple[Float[Array, ""], Any]:
+        losses, results = jax.vmap(partial(judge, params))(*tasks)
+        return jnp.mean(losses), results
+
+    return jax.grad(objective, has_aux=True)(params)
 
 
 def one_after_the_other(
-    task_gradient: Callable[[PyTree, Examples, Examples], tuple[PyTree, Any]],
-    params: PyTree,
-    batch: TaskBatch,
+    task_gradient: Callable[..., tuple[PyTree, Any]], params: PyTree, tasks: tuple[PyTree, ...]
 ) -> tuple[PyTree, Any]:
     """The mean of the tasks' gradients, each differentiated before the next is begun.
 
-    What else ``task_gradient`` gives gets an axis of tasks.
+    ``task_gradient`` takes the parameters and one row of each of ``tasks``. What else it
+    gives gets an axis of tasks.
     """
+    first = jax.tree.map(lambda leaf: leaf[0], tasks)
+    shapes, _ = jax.eval_shape(task_gradient, params, *first)
+    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
-    def add(total: PyTree, task: tuple[Examples, Examples]) -> tuple[PyTree, Any]:
+    def add(total: PyTree, task: tuple[PyTree, ...]) -> tuple[PyTree, Any]:
         gradient, result = task_gradient(params, *task)
         return jax.tree.map(jnp.add, total, gradient), result
 
-    nothing = jax.tree.map(jnp.zeros_like, params)
-    total, results = jax.lax.scan(add, nothing, (batch.support, batch.query))
-    tasks = batch.query.mask.shape[0]
-    return jax.tree.map(lambda leaf: leaf / tasks, total), results
+    total, results = jax.lax.scan(add, nothing, tasks)
+    count = jax.tree.leaves(tasks)[0].shape[0]
+    return jax.tree.map(lambda leaf: leaf / count, total), results
 
 
 def task_loss(
@@ -137,7 +192,8 @@ def task_loss(
     return masked_mean(likelihood.loss(outputs, examples.y), examples.mask)
 
 
-def _clip_scale(gradient: PyTree, norm: float) -> Float[Array, ""]:
+def clip_scale(gradient: PyTree, norm: float) -> Float[Array, ""]:
+    """What to multiply a gradient by so that its global norm is at most ``norm``."""
     if math.isinf(norm):
         return jnp.ones(())
     squared = optax.tree_utils.tree_norm(gradient, squared=True)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from taskmix.adapt import Adaptation, meta_gradient
-from taskmix.baselines import MAML, MAMLPerFamily
+from taskmix.baselines import MAML, MMAML, PLATIPUS, MAMLPerFamily, MTNet
 from taskmix.evaluation import evaluate
 from taskmix.learner import Told
 from taskmix.likelihood import Gaussian
@@ -116,6 +116,9 @@ def test_clusters_that_do_not_exist_are_not_judged(batch):
 LEARNERS = {
     "maml": MAML(AT_ONCE, LIKELIHOOD, ADAPTATION),
     "per family": MAMLPerFamily(AT_ONCE, LIKELIHOOD, ADAPTATION, families=2),
+    "mt-net": MTNet(AT_ONCE, LIKELIHOOD, ADAPTATION),
+    "platipus": PLATIPUS(AT_ONCE, LIKELIHOOD, ADAPTATION, samples=2),
+    "mmaml": MMAML(AT_ONCE, LIKELIHOOD, ADAPTATION),
     "finite": FiniteMixture(AT_ONCE, LIKELIHOOD, ADAPTATION),
     "sampled": FiniteMixture(AT_ONCE, LIKELIHOOD, ADAPTATION, sampled=True),
     "paper": PaperMixture(AT_ONCE, LIKELIHOOD, ADAPTATION),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from taskmix.baselines import MAML, MAMLPerFamily
+from taskmix.baselines import MAML, MMAML, PLATIPUS, MAMLPerFamily, MTNet
 from taskmix.learner import Learner, Told
 from taskmix.likelihood import Categorical, Likelihood
 from taskmix.mixture import FiniteMixture, OnlineMixture, PaperMixture
@@ -49,6 +49,7 @@ class Method:
 
 
 _FINN = "Finn et al., ICML"
+_LEE = "Lee & Choi, ICML"
 _JERFEL = "Jerfel et al., NeurIPS"
 
 METHODS: Mapping[str, Method] = {
@@ -85,6 +86,24 @@ METHODS: Mapping[str, Method] = {
             2017,
             _FINN,
             "one MAML per family, told which: a floor",
+        ),
+        Method("mt-net", MTNet, 2018, _LEE, "MAML with learned metric and masks"),
+        Method(
+            "t-net", partial(MTNet, masked=False), 2018, _LEE, "MAML with learned layerwise metric"
+        ),
+        Method(
+            "platipus",
+            PLATIPUS,
+            2018,
+            "Finn et al., NeurIPS",
+            "a distribution over initialisations, averaged",
+        ),
+        Method(
+            "mmaml",
+            MMAML,
+            2019,
+            "Vuorio et al., NeurIPS",
+            "MAML modulated by what the task looks like",
         ),
     )
 }

@@ -85,7 +85,9 @@ class FiniteMixture:
 
         surrogate = jax.grad(partial(self._surrogate, state.alive), has_aux=True)
         if self.model.one_at_a_time:
-            gradient, parts = one_after_the_other(_of_one(surrogate), state.params, batch)
+            gradient, parts = one_after_the_other(
+                _of_one(surrogate), state.params, (batch.support, batch.query)
+            )
         else:
             gradient, parts = surrogate(state.params, batch)
         loss, predicted, shares = parts

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
+import equinox as eqx
 import jax
 from jaxtyping import Array, Bool, Key, PyTree
 
@@ -49,3 +51,24 @@ def parameter_count(model: Model) -> int:
     """
     shapes = jax.eval_shape(model.init, jax.random.key(0))
     return sum(leaf.size for leaf in jax.tree.leaves(shapes))
+
+
+def is_layer(node: Any) -> bool:
+    """Whether a part of a network's parameters is a layer: a module of nothing but leaves.
+
+    The last axis of each of its arrays is that of its output units.
+    """
+    return isinstance(node, eqx.Module) and jax.tree_util.all_leaves(
+        [getattr(node, field.name) for field in dataclasses.fields(node)]
+    )
+
+
+def units_of(params: PyTree) -> list[int]:
+    """How many units each layer of a network has.
+
+    >>> from taskmix.models import MLP
+    >>> units_of(MLP(inputs=1, hidden=(40, 20), outputs=3).init(jax.random.key(0)))
+    [40, 20, 3]
+    """
+    layers = jax.tree.leaves(params, is_leaf=is_layer)
+    return [jax.tree.leaves(layer)[0].shape[-1] for layer in layers]

@@ -1,0 +1,175 @@
+"""PLATIPUS: MAML with a distribution over initialisations, inferred for each task.
+
+C. Finn, K. Xu, S. Levine: Probabilistic model-agnostic meta-learning. NeurIPS 2018.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Key, PyTree
+
+from taskmix.adapt import clip_scale, mean_gradient, query_result, task_loss
+from taskmix.baselines.maml import MAML, MAMLState
+from taskmix.baselines.single import single_info, single_prediction, size
+from taskmix.learner import Info, Prediction
+from taskmix.likelihood import masked_mean
+from taskmix.models import for_each
+from taskmix.tasks import Examples, Hints, TaskBatch
+
+
+class DiagonalNormal(eqx.Module):
+    """Independent normal variables in the shape of a tree."""
+
+    mean: PyTree
+    log_variance: PyTree
+
+    def sample(self, key: Key[Array, ""]) -> PyTree:
+        """mean + sqrt(variance) * noise, differentiable in both."""
+        noise = optax.tree_utils.tree_random_like(key, self.mean)
+        return jax.tree.map(
+            lambda m, v, n: m + jnp.exp(v / 2) * n, self.mean, self.log_variance, noise
+        )
+
+    def divergence(self, other: DiagonalNormal) -> Float[Array, ""]:
+        """KL(self || other), the sum over all variables of
+
+        (log(w / v) + (v + (m - n)^2) / w - 1) / 2
+
+        with means m, n and variances v, w of this one and the other.
+        """
+        each = jax.tree.map(
+            lambda m, v, n, w: (w - v + jnp.exp(v - w) + jnp.square(m - n) * jnp.exp(-w) - 1) / 2,
+            self.mean,
+            self.log_variance,
+            other.mean,
+            other.log_variance,
+        )
+        return optax.tree_utils.tree_sum(each)
+
+
+class PlatipusParams(eqx.Module):
+    prior: DiagonalNormal
+    """Initialisations before a task is seen: mu and sigma^2."""
+    posterior_log_variance: PyTree
+    """Logarithm of v_q."""
+    prior_rate: Float[Array, ""]
+    """gamma_p: how far the support set moves the mean."""
+    posterior_rate: Float[Array, ""]
+    """gamma_q: how far the query set moves the mean, in training."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PLATIPUS(MAML):
+    """Infer a distribution over initialisations, adapt a sample of it, and average.
+
+    With the support set S and the query set Q of a task and L their mean losses,
+
+        p = N(mu - gamma_p grad L_S(mu), sigma^2),  q = N(mu - gamma_q grad L_Q(mu), v_q),
+        theta ~ q,  phi = theta adapted to S,  minimise L_Q(phi) + kl_weight KL(q || p).
+
+    At prediction theta is drawn from p. Gradients of mu are clipped like those of the
+    adaptation.
+    """
+
+    kl_weight: float = 1e-4
+    """Weight of the divergence beside the mean query loss."""
+    initial_log_variance: float = -8.0
+    """Logarithm of all variances at the beginning."""
+    initial_rate: float = 0.01
+    """Both learned rates at the beginning."""
+    samples: int = 5
+    """Initialisations that a prediction averages over, drawn from a fixed key."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.samples < 1:
+            raise ValueError(f"samples is {self.samples}; it must be at least 1.")
+        for name in ("kl_weight", "initial_rate"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be 0 or more.")
+
+    def init(self, key: Key[Array, ""], example: TaskBatch) -> MAMLState:
+        mean = self.model.init(key)
+        log_variance = jax.tree.map(
+            lambda leaf: jnp.full_like(leaf, self.initial_log_variance), mean
+        )
+        # The product has the type of an array, which a later state has as well.
+        rate = self.initial_rate * jnp.ones(())
+        params = PlatipusParams(DiagonalNormal(mean, log_variance), log_variance, rate, rate)
+        return MAMLState(params, self._begin(params))
+
+    def step(
+        self, state: MAMLState, batch: TaskBatch, key: Key[Array, ""]
+    ) -> tuple[MAMLState, Info]:
+        """The error is that of ``predict``: what is differentiated has seen the query set."""
+        batch = batch.without_padding_values()
+        keys = jax.random.split(key, batch.query.mask.shape[0])
+        gradient, loss = mean_gradient(
+            self.model, self._objective, state.params, batch.support, batch.query, keys
+        )
+
+        def error(support: Examples, query: Examples) -> Float[Array, ""]:
+            predicted = self.predict(state, support, query.x, query_mask=query.mask).mean
+            return masked_mean(self.likelihood.error(predicted, query.y), query.mask)
+
+        errors = for_each(self.model, error)(batch.support, batch.query)
+        return self._moved(state.params, state.optimiser, gradient), single_info(loss, errors)
+
+    def predict(
+        self,
+        state: MAMLState,
+        support: Examples,
+        query_x: Array,
+        hints: Hints | None = None,
+        query_mask: Bool[Array, " query"] | None = None,
+    ) -> Prediction:
+        """Mean and variance of what the samples predict."""
+        support = support.without_padding_values()
+        prior = self._prior(state.params, support)
+
+        def one(key: Key[Array, ""]) -> Float[Array, "query outputs"]:
+            adapted = self._adapt(prior.sample(key), support)
+            return self.likelihood.predictive(self.model.apply(adapted, query_x, query_mask))
+
+        each = for_each(self.model, one)(jax.random.split(jax.random.key(0), self.samples))
+        return single_prediction(jnp.mean(each, axis=0), jnp.var(each, axis=0))
+
+    def published_parameters(self, state: MAMLState) -> int:
+        """Means and variances of the network alone, which is what comparisons print.
+
+        ``parameters`` counts everything that is learned: v_q and the two rates as well.
+        """
+        return size(state.params.prior)
+
+    def _objective(
+        self, params: PlatipusParams, support: Examples, query: Examples, key: Key[Array, ""]
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """L_Q(phi) + kl_weight KL(q || p) of one task, to differentiate and to report."""
+        posterior = DiagonalNormal(
+            self._moved_mean(params.prior.mean, params.posterior_rate, query),
+            params.posterior_log_variance,
+        )
+        adapted = self._adapt(posterior.sample(key), support)
+        outputs = self.model.apply(adapted, query.x, query.mask)
+        result = query_result(self.likelihood, outputs, query)
+        divergence = posterior.divergence(self._prior(params, support))
+        loss = result.loss + self.kl_weight * divergence
+        return loss, loss
+
+    def _prior(self, params: PlatipusParams, support: Examples) -> DiagonalNormal:
+        """p, the distribution of initialisations given the support set."""
+        mean = self._moved_mean(params.prior.mean, params.prior_rate, support)
+        return DiagonalNormal(mean, params.prior.log_variance)
+
+    def _moved_mean(self, mean: PyTree, rate: Float[Array, ""], examples: Examples) -> PyTree:
+        """mu - rate * clip(grad L(mu)), over everything the network has."""
+        step = jax.grad(lambda p: task_loss(self.model, self.likelihood, p, examples))(mean)
+        if self.adaptation.first_order:
+            step = jax.lax.stop_gradient(step)
+        scale = rate * clip_scale(step, self.adaptation.clip)
+        return jax.tree.map(lambda m, g: m - scale * g, mean, step)
