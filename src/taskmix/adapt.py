@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -79,31 +80,42 @@ def meta_gradient(
         loss = masked_mean(likelihood.loss(outputs, query.y), query.mask)
         return loss, TaskResult(loss, likelihood.predictive(outputs))
 
-    if model.one_at_a_time:
-        return _one_after_the_other(jax.grad(judge, has_aux=True), params, batch)
+    return mean_gradient(model, judge, params, (batch.support, batch.query))
 
-    def objective(params: PyTree) -> tuple[Float[Array, ""], TaskResult]:
-        losses, results = jax.vmap(judge, (None, 0, 0))(params, batch.support, batch.query)
+
+def mean_gradient(
+    model: Model,
+    judge: Callable[..., tuple[Float[Array, ""], PyTree]],
+    params: PyTree,
+    tasks: tuple[PyTree, ...],
+) -> tuple[PyTree, PyTree]:
+    """Gradient of the mean over tasks of a loss, and what else each task came to.
+
+    ``judge(params, *task)`` gives both for one task; ``tasks`` has a leading axis of tasks.
+    """
+    if model.one_at_a_time:
+        return _one_after_the_other(jax.grad(judge, has_aux=True), params, tasks)
+
+    def objective(params: PyTree) -> tuple[Float[Array, ""], PyTree]:
+        losses, results = jax.vmap(partial(judge, params))(*tasks)
         return jnp.mean(losses), results
 
     return jax.grad(objective, has_aux=True)(params)
 
 
 def _one_after_the_other(
-    task_gradient: Callable[[PyTree, Examples, Examples], tuple[PyTree, TaskResult]],
-    params: PyTree,
-    batch: TaskBatch,
-) -> tuple[PyTree, TaskResult]:
+    task_gradient: Callable[..., tuple[PyTree, PyTree]], params: PyTree, tasks: tuple[PyTree, ...]
+) -> tuple[PyTree, PyTree]:
     """The mean of the tasks' gradients, each differentiated before the next is begun."""
 
-    def add(total: PyTree, task: tuple[Examples, Examples]) -> tuple[PyTree, TaskResult]:
+    def add(total: PyTree, task: tuple[PyTree, ...]) -> tuple[PyTree, PyTree]:
         gradient, result = task_gradient(params, *task)
         return jax.tree.map(jnp.add, total, gradient), result
 
     nothing = jax.tree.map(jnp.zeros_like, params)
-    total, results = jax.lax.scan(add, nothing, (batch.support, batch.query))
-    tasks = batch.query.mask.shape[0]
-    return jax.tree.map(lambda leaf: leaf / tasks, total), results
+    total, results = jax.lax.scan(add, nothing, tasks)
+    count = jax.tree.leaves(tasks)[0].shape[0]
+    return jax.tree.map(lambda leaf: leaf / count, total), results
 
 
 def task_loss(
