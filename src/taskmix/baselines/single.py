@@ -52,7 +52,7 @@ def size(params: PyTree) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
-def check_positive(**settings: float) -> None:
+def check_positive(**settings: float | int) -> None:
     """Raise a ``ValueError`` that names the first setting which is not positive."""
     for name, value in settings.items():
         if not value > 0:
