@@ -58,6 +58,7 @@ class MetricLearner(Single, abc.ABC):
         check_classes(self.likelihood)
         if not 0 <= self.memory < 1:
             raise ValueError(f"memory is {self.memory}; it must be at least 0 and less than 1.")
+        # Made once here, so that a model it cannot be made from is refused before any work.
         _ = self.encoder
 
     @property

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from taskmix.adapt import mean_gradient
+from taskmix.adapt import TaskResult, mean_gradient
 from taskmix.baselines.metric import among_present, class_means, encoder_like, memberships
 from taskmix.baselines.single import Single, check_positive, single_info, single_prediction
 from taskmix.learner import Info, Prediction, Told
@@ -59,13 +59,6 @@ class Layer(eqx.Module):
         """Mean h . mu_w + mu_b and variance h^2 . s2_w + s2_b of every output."""
         mean = features @ self.weight_mean.T + self.bias_mean.T
         return mean, jnp.square(features) @ self.weight_variance.T + self.bias_variance.T
-
-
-class Judgement(eqx.Module):
-    """What a task came to: the loss that was minimised, and the prediction it was judged by."""
-
-    loss: Float[Array, "*tasks"]
-    predicted: Float[Array, "*tasks query outputs"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +106,7 @@ class Versa(Single):
             )
         if isinstance(self.model, MLP) and not self.model.hidden:
             raise ValueError(f"model is {self.model}; it must have a hidden layer for features.")
+        # Made once here, so that a model it cannot be made from is refused before any work.
         _ = self._extractor
 
     def init(self, key: Key[Array, ""], example: TaskBatch) -> VersaState:
@@ -134,12 +128,12 @@ class Versa(Single):
 
         def judge(
             params: VersaParams, support: Examples, query: Examples, key: Key[Array, ""]
-        ) -> tuple[Float[Array, ""], Judgement]:
+        ) -> tuple[Float[Array, ""], TaskResult]:
             layer = self.infer(params, support)
             mean, variance = layer.outputs(self.features(params, query.x, query.mask))
             each = self._loss(layer, mean, variance, query.y, key)
             loss = masked_mean(each, query.mask)
-            return loss, Judgement(loss, self._predictive(layer, mean, variance)[0])
+            return loss, TaskResult(loss, self._predictive(layer, mean, variance)[0])
 
         keys = jax.random.split(key, batch.query.mask.shape[0])
         tasks = (batch.support, batch.query, keys)
