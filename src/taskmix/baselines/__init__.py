@@ -1,7 +1,10 @@
 """Systems to compare with, one a file."""
 
 from taskmix.baselines.maml import MAML as MAML
+from taskmix.baselines.matching import Matching as Matching
 from taskmix.baselines.mmaml import MMAML as MMAML
 from taskmix.baselines.mt_net import MTNet as MTNet
 from taskmix.baselines.per_family import MAMLPerFamily as MAMLPerFamily
 from taskmix.baselines.platipus import PLATIPUS as PLATIPUS
+from taskmix.baselines.prototypical import Prototypical as Prototypical
+from taskmix.baselines.versa import Versa as Versa

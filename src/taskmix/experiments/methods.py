@@ -8,7 +8,16 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from taskmix.baselines import MAML, MMAML, PLATIPUS, MAMLPerFamily, MTNet
+from taskmix.baselines import (
+    MAML,
+    MMAML,
+    PLATIPUS,
+    MAMLPerFamily,
+    Matching,
+    MTNet,
+    Prototypical,
+    Versa,
+)
 from taskmix.learner import Learner, Told
 from taskmix.likelihood import Categorical, Likelihood
 from taskmix.mixture import FiniteMixture, OnlineMixture, PaperMixture
@@ -51,6 +60,8 @@ class Method:
 _FINN = "Finn et al., ICML"
 _LEE = "Lee & Choi, ICML"
 _JERFEL = "Jerfel et al., NeurIPS"
+_VINYALS = "Vinyals et al., NeurIPS"
+_WEIGHS_LABELS = "it gives a query the labels of its support set"
 
 METHODS: Mapping[str, Method] = {
     method.name: method
@@ -104,6 +115,33 @@ METHODS: Mapping[str, Method] = {
             2019,
             "Vuorio et al., NeurIPS",
             "MAML modulated by what the task looks like",
+        ),
+        Method(
+            "prototypical",
+            Prototypical,
+            2017,
+            "Snell et al., NeurIPS",
+            "the class whose mean embedding is nearest",
+            classes_only="it compares with the mean of each class",
+        ),
+        Method(
+            "matching",
+            partial(Matching, full_context=True),
+            2016,
+            _VINYALS,
+            "labels weighed by attention, embeddings in context",
+            classes_only=_WEIGHS_LABELS,
+        ),
+        Method(
+            "matching-simple",
+            partial(Matching, full_context=False),
+            2016,
+            _VINYALS,
+            "the same, every image embedded on its own",
+            classes_only=_WEIGHS_LABELS,
+        ),
+        Method(
+            "versa", Versa, 2019, "Gordon et al., ICLR", "infers a task's last layer, uncertain"
         ),
     )
 }

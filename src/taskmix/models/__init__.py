@@ -1,6 +1,8 @@
 """Networks: a pair of init and apply, whose parameters are a pytree."""
 
 from taskmix.models.conv4 import Conv4 as Conv4
+from taskmix.models.encoder import Encoder as Encoder
+from taskmix.models.lstm import LSTM as LSTM
 from taskmix.models.mlp import MLP as MLP
 from taskmix.models.model import Model as Model
 from taskmix.models.model import for_each as for_each

@@ -10,10 +10,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from taskmix.models.convolution import convolve
+from taskmix.models.block import normalised_maps
 from taskmix.models.mlp import Linear
-from taskmix.models.normalisation import Maps, Mask, batch_statistics, checked_images
-from taskmix.models.pooling import max_pool
+from taskmix.models.normalisation import Maps, Mask, checked_images
 
 BLOCKS = 4
 # TensorFlow's default, which MAML used.
@@ -104,12 +103,5 @@ class Conv4:
 def _apply_block(
     block: Block, x: Maps, mask: Mask | None
 ) -> Float[Array, "images rows columns filters"]:
-    """Maps are pooled before they are normalised and rectified: these increase, so they commute.
-
-    The statistics are those of all pixels, as if they had been normalised first, but the
-    remaining work is on a quarter of the pixels.
-    """
-    maps = convolve(x, block.kernel)
-    mean, variance = batch_statistics(maps, mask)
-    normalised = (max_pool(maps) - mean) * jax.lax.rsqrt(variance + EPSILON)
+    normalised, _ = normalised_maps(x, mask, block.kernel, EPSILON)
     return jax.nn.relu(normalised + block.shift)

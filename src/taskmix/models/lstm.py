@@ -1,0 +1,65 @@
+"""The cell of a long short-term memory.
+
+S. Hochreiter, J. Schmidhuber: Long short-term memory. Neural Computation, 1997.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+
+class LSTMParams(eqx.Module):
+    """Weights of all four gates side by side: input, forget, candidate, output."""
+
+    weight: Float[Array, "rows gates"]
+    bias: Float[Array, " gates"]
+
+
+class Memory(eqx.Module):
+    """What a cell hands on to its next step."""
+
+    hidden: Float[Array, "*batch units"]
+    cell: Float[Array, "*batch units"]
+
+
+@dataclasses.dataclass(frozen=True)
+class LSTM:
+    """With [i, f, g, o] = weight [x, h] + bias:
+
+        c' = sigmoid(f) c + sigmoid(i) tanh(g),    h' = sigmoid(o) tanh(c')
+
+    >>> LSTM(inputs=4, units=20).init(jax.random.key(0)).weight.shape
+    (24, 80)
+    """
+
+    inputs: int
+    units: int
+
+    def __post_init__(self) -> None:
+        for name in ("inputs", "units"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+
+    def init(self, key: Key[Array, ""]) -> LSTMParams:
+        """Weights uniform within 1/sqrt(units) of zero, biases zero."""
+        limit = self.units**-0.5
+        shape = (self.inputs + self.units, 4 * self.units)
+        weight = jax.random.uniform(key, shape, minval=-limit, maxval=limit)
+        return LSTMParams(weight, jnp.zeros(4 * self.units))
+
+    def start(self, *batch: int) -> Memory:
+        """An empty memory."""
+        nothing = jnp.zeros((*batch, self.units))
+        return Memory(nothing, nothing)
+
+    def apply(self, params: LSTMParams, memory: Memory, x: Float[Array, "*batch inputs"]) -> Memory:
+        """One step; the new ``hidden`` is the output."""
+        gates = jnp.concatenate([x, memory.hidden], axis=-1) @ params.weight + params.bias
+        admit, keep, candidate, show = jnp.split(gates, 4, axis=-1)
+        cell = jax.nn.sigmoid(keep) * memory.cell + jax.nn.sigmoid(admit) * jnp.tanh(candidate)
+        return Memory(jax.nn.sigmoid(show) * jnp.tanh(cell), cell)
