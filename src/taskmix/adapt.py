@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -50,7 +51,7 @@ class Adaptation:
             step = gradient(fast)
             if self.first_order:
                 step = jax.lax.stop_gradient(step)
-            scale = self.rate * _clip_scale(step, self.clip)
+            scale = self.rate * clip_scale(step, self.clip)
             fast = jax.tree.map(lambda p, g, s=scale: p - s * g, fast, step)
         return eqx.combine(fast, slow)
 
@@ -75,35 +76,51 @@ def meta_gradient(
         params: PyTree, support: Examples, query: Examples
     ) -> tuple[Float[Array, ""], TaskResult]:
         adapted = adaptation(model, likelihood, params, support)
-        outputs = model.apply(adapted, query.x, query.mask)
-        loss = masked_mean(likelihood.loss(outputs, query.y), query.mask)
-        return loss, TaskResult(loss, likelihood.predictive(outputs))
+        result = query_result(likelihood, model.apply(adapted, query.x, query.mask), query)
+        return result.loss, result
 
+    return mean_gradient(model, judge, params, batch.support, batch.query)
+
+
+def query_result(likelihood: Likelihood, outputs: Array, query: Examples) -> TaskResult:
+    """How good a network's outputs for the query of one task are."""
+    loss = masked_mean(likelihood.loss(outputs, query.y), query.mask)
+    return TaskResult(loss, likelihood.predictive(outputs))
+
+
+def mean_gradient(
+    model: Model,
+    judge: Callable[..., tuple[Float[Array, ""], Any]],
+    params: PyTree,
+    *tasks: PyTree,
+) -> tuple[PyTree, Any]:
+    """Gradient of the mean over tasks of ``judge(params, *task)[0]``, and all its second parts.
+
+    The first axis of ``tasks`` is that of the tasks.
+    """
     if model.one_at_a_time:
-        return _one_after_the_other(jax.grad(judge, has_aux=True), params, batch)
+        return _one_after_the_other(jax.grad(judge, has_aux=True), params, tasks)
 
-    def objective(params: PyTree) -> tuple[Float[Array, ""], TaskResult]:
-        losses, results = jax.vmap(judge, (None, 0, 0))(params, batch.support, batch.query)
+    def objective(params: PyTree) -> tuple[Float[Array, ""], Any]:
+        losses, results = jax.vmap(judge, (None, *[0] * len(tasks)))(params, *tasks)
         return jnp.mean(losses), results
 
     return jax.grad(objective, has_aux=True)(params)
 
 
 def _one_after_the_other(
-    task_gradient: Callable[[PyTree, Examples, Examples], tuple[PyTree, TaskResult]],
-    params: PyTree,
-    batch: TaskBatch,
-) -> tuple[PyTree, TaskResult]:
+    task_gradient: Callable[..., tuple[PyTree, Any]], params: PyTree, tasks: tuple[PyTree, ...]
+) -> tuple[PyTree, Any]:
     """The mean of the tasks' gradients, each differentiated before the next is begun."""
 
-    def add(total: PyTree, task: tuple[Examples, Examples]) -> tuple[PyTree, TaskResult]:
+    def add(total: PyTree, task: tuple[PyTree, ...]) -> tuple[PyTree, Any]:
         gradient, result = task_gradient(params, *task)
         return jax.tree.map(jnp.add, total, gradient), result
 
     nothing = jax.tree.map(jnp.zeros_like, params)
-    total, results = jax.lax.scan(add, nothing, (batch.support, batch.query))
-    tasks = batch.query.mask.shape[0]
-    return jax.tree.map(lambda leaf: leaf / tasks, total), results
+    total, results = jax.lax.scan(add, nothing, tasks)
+    count = jax.tree.leaves(tasks)[0].shape[0]
+    return jax.tree.map(lambda leaf: leaf / count, total), results
 
 
 def task_loss(
@@ -114,7 +131,8 @@ def task_loss(
     return masked_mean(likelihood.loss(outputs, examples.y), examples.mask)
 
 
-def _clip_scale(gradient: PyTree, norm: float) -> Float[Array, ""]:
+def clip_scale(gradient: PyTree, norm: float) -> Float[Array, ""]:
+    """What to multiply a gradient with so that it is no longer than ``norm``."""
     if math.isinf(norm):
         return jnp.ones(())
     squared = optax.tree_utils.tree_norm(gradient, squared=True)

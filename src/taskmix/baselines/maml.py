@@ -12,8 +12,8 @@ import equinox as eqx
 import optax
 from jaxtyping import Array, Bool, Key, PyTree
 
-from taskmix.adapt import Adaptation, meta_gradient
-from taskmix.baselines.single import Single, check_positive, single_info, single_prediction
+from taskmix.adapt import Adaptation, TaskResult, meta_gradient
+from taskmix.baselines.single import Single, check_positive, query_info, single_prediction
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Gaussian, Likelihood, masked_mean
 from taskmix.models import MLP, Model
@@ -47,13 +47,10 @@ class MAML(Single):
         self, state: MAMLState, batch: TaskBatch, key: Key[Array, ""]
     ) -> tuple[MAMLState, Info]:
         batch = batch.without_padding_values()
-        gradient, result = meta_gradient(
-            self.model, self.likelihood, self.adaptation, state.params, batch
-        )
+        gradient, result = self._meta_gradient(state.params, batch, key)
         updates, optimiser = optax.adam(self.meta_rate).update(gradient, state.optimiser)
-        errors = self.likelihood.error(result.predicted, batch.query.y)
-        info = single_info(result.loss, masked_mean(errors, batch.query.mask))
-        return MAMLState(optax.apply_updates(state.params, updates), optimiser), info
+        state = MAMLState(optax.apply_updates(state.params, updates), optimiser)
+        return state, query_info(self.likelihood, result, batch.query)
 
     def predict(
         self,
@@ -66,6 +63,11 @@ class MAML(Single):
         params = self._adapt(state.params, support.without_padding_values())
         mean = self.likelihood.predictive(self.model.apply(params, query_x, query_mask))
         return single_prediction(mean)
+
+    def _meta_gradient(
+        self, params: PyTree, batch: TaskBatch, key: Key[Array, ""]
+    ) -> tuple[PyTree, TaskResult]:
+        return meta_gradient(self.model, self.likelihood, self.adaptation, params, batch)
 
     def _adapt(self, params: PyTree, support: Examples) -> PyTree:
         return self.adaptation(self.model, self.likelihood, params, support)

@@ -6,7 +6,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
+from taskmix.adapt import TaskResult
 from taskmix.learner import Info, Prediction, State
+from taskmix.likelihood import Likelihood, masked_mean
+from taskmix.tasks import Examples
 
 
 class Single:
@@ -34,6 +37,12 @@ def single_info(loss: Float[Array, " tasks"], error: Float[Array, " tasks"]) -> 
     )
 
 
+def query_info(likelihood: Likelihood, result: TaskResult, query: Examples) -> Info:
+    """What a step came to, given what each task's query did."""
+    errors = likelihood.error(result.predicted, query.y)
+    return single_info(result.loss, masked_mean(errors, query.mask))
+
+
 def single_prediction(
     mean: Float[Array, "query outputs"], variance: Float[Array, "query outputs"] | None = None
 ) -> Prediction:
@@ -50,6 +59,13 @@ def single_prediction(
 def size(params: PyTree) -> int:
     """How many numbers a tree of arrays, or of their shapes, holds."""
     return sum(leaf.size for leaf in jax.tree.leaves(params))
+
+
+def check_not_negative(**settings: float) -> None:
+    """Raise a ``ValueError`` that names the first setting which is negative."""
+    for name, value in settings.items():
+        if not value >= 0:
+            raise ValueError(f"{name} is {value}; it must be 0 or more.")
 
 
 def check_positive(**settings: float) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from taskmix.baselines import MAML, MAMLPerFamily
+from taskmix.baselines import LLAMA, MAML, MAMLPerFamily, MetaLSTM, OnlineLaplace
 from taskmix.learner import Learner, Told
 from taskmix.likelihood import Categorical, Likelihood
 from taskmix.mixture import FiniteMixture, OnlineMixture, PaperMixture
@@ -85,6 +85,27 @@ METHODS: Mapping[str, Method] = {
             2017,
             _FINN,
             "one MAML per family, told which: a floor",
+        ),
+        Method(
+            "meta-lstm",
+            MetaLSTM,
+            2017,
+            "Ravi & Larochelle, ICLR",
+            "the inner loop's update rule is learned",
+        ),
+        Method(
+            "llama",
+            LLAMA,
+            2018,
+            "Grant et al., ICLR",
+            "MAML with a Laplace approximation of each task",
+        ),
+        Method(
+            "laplace",
+            OnlineLaplace,
+            2018,
+            "Ritter et al., NeurIPS",
+            "MAML held near the phases before",
         ),
     )
 }

@@ -3,6 +3,7 @@
 from taskmix.models.conv4 import Conv4 as Conv4
 from taskmix.models.mlp import MLP as MLP
 from taskmix.models.model import Model as Model
+from taskmix.models.model import TappedModel as TappedModel
 from taskmix.models.model import for_each as for_each
 from taskmix.models.model import parameter_count as parameter_count
 from taskmix.models.resnet12 import ResNet12 as ResNet12

@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from taskmix.models.convolution import convolve
 from taskmix.models.mlp import Linear
+from taskmix.models.model import Tap, no_tap
 from taskmix.models.normalisation import Maps, Mask, batch_statistics, checked_images
 from taskmix.models.pooling import max_pool
 
@@ -89,10 +90,20 @@ class Conv4:
         x: Float[Array, "examples height width channels"],
         mask: Bool[Array, " examples"] | None = None,
     ) -> Float[Array, "examples outputs"]:
+        return self.apply_tapped(params, x, mask, no_tap)
+
+    def apply_tapped(
+        self,
+        params: Conv4Params,
+        x: Float[Array, "examples height width channels"],
+        mask: Bool[Array, " examples"] | None,
+        tap: Tap,
+    ) -> Float[Array, "examples outputs"]:
         x = checked_images(x, mask, self.size, self.channels)
         for block in params.blocks:
-            x = _apply_block(block, x, mask)
-        return x.reshape(x.shape[0], -1) @ params.head.weight + params.head.bias
+            x = _apply_block(block, x, mask, tap)
+        x = x.reshape(x.shape[0], -1)
+        return tap(params.head, x, x @ params.head.weight + params.head.bias)
 
     def adaptable(self, params: Conv4Params) -> PyTree[bool]:
         everything = jax.tree.map(lambda _: True, params)
@@ -102,14 +113,14 @@ class Conv4:
 
 
 def _apply_block(
-    block: Block, x: Maps, mask: Mask | None
+    block: Block, x: Maps, mask: Mask | None, tap: Tap
 ) -> Float[Array, "images rows columns filters"]:
     """Maps are pooled before they are normalised and rectified: these increase, so they commute.
 
     The statistics are those of all pixels, as if they had been normalised first, but the
     remaining work is on a quarter of the pixels.
     """
-    maps = convolve(x, block.kernel)
+    maps = tap(block, x, convolve(x, block.kernel))
     mean, variance = batch_statistics(maps, mask)
     normalised = (max_pool(maps) - mean) * jax.lax.rsqrt(variance + EPSILON)
     return jax.nn.relu(normalised + block.shift)
