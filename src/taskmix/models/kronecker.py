@@ -17,7 +17,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from taskmix.models.conv4 import Block
 from taskmix.models.convolution import patches
@@ -130,7 +130,7 @@ def nearest_sum(first: Factors, second: Factors) -> Factors:
     p = _inner_products(first.inputs, second.inputs)
     q = _inner_products(first.outputs, second.outputs)
 
-    def improve(_: int, found: tuple[Array, Array]) -> tuple[Array, Array]:
+    def improve(_: Int[Array, ""], found: tuple[Array, Array]) -> tuple[Array, Array]:
         g = found[1]
         a = _over(q @ g, g @ q @ g)
         return a, _over(p @ a, a @ p @ a)
