@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from functools import partial
 
 import chex
 import jax
@@ -92,12 +93,11 @@ def test_updates_are_those_of_a_slow_version(state):
     values, losses = np.array([0.7, -2.0, 0.0]), (3.0, 1e-6)
     gradients = np.array([[0.5, -1e-7, 4.0], [-30.0, 0.2, 0.0]])
 
+    update = jax.jit(SMALL.update)
     coordinate = SMALL.at(jnp.asarray(values, jnp.float32))
     slow = [(value, np.zeros(5), np.zeros(5), 0.0, 0.0) for value in values]
     for loss, gradient in zip(losses, gradients, strict=True):
-        coordinate = SMALL.update(
-            rule, coordinate, jnp.float32(loss), jnp.asarray(gradient, jnp.float32)
-        )
+        coordinate = update(rule, coordinate, jnp.float32(loss), jnp.asarray(gradient, jnp.float32))
         slow = [slow_update(slow_rule, c, loss, g) for c, g in zip(slow, gradient, strict=True)]
         np.testing.assert_allclose(coordinate.value, [c[0] for c in slow], rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(coordinate.enter, [c[3] for c in slow], rtol=1e-4, atol=1e-6)
@@ -114,19 +114,18 @@ def descent(state):
 
 def test_open_gates_make_it_gradient_descent(state, batch):
     support = jax.tree.map(lambda leaf: leaf[0], batch.support)
-    adapted = SMALL._adapt(descent(state), support)
+    adapted = jax.jit(SMALL._adapt)(descent(state), support)
     descend = Adaptation(steps=3, rate=RATE, clip=math.inf)
-    expected = descend(SMALL.model, SMALL.likelihood, state.params.first, support)
+    expected = jax.jit(partial(descend, SMALL.model, SMALL.likelihood))(state.params.first, support)
     chex.assert_trees_all_close(adapted, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_open_gates_make_the_meta_gradient_that_of_first_order_maml(state, batch):
     learner = dataclasses.replace(SMALL, meta_clip=math.inf)
-    after, _ = learner.step(dataclasses.replace(state, params=descent(state)), batch, KEY)
+    after, _ = jax.jit(learner.step)(dataclasses.replace(state, params=descent(state)), batch, KEY)
     first_order = Adaptation(steps=3, rate=RATE, clip=math.inf, first_order=True)
-    expected, _ = meta_gradient(
-        SMALL.model, SMALL.likelihood, first_order, state.params.first, batch
-    )
+    gradient = partial(meta_gradient, SMALL.model, SMALL.likelihood, first_order)
+    expected, _ = jax.jit(gradient)(state.params.first, batch)
     (adam, *_), _ = after.optimiser[1]
     chex.assert_trees_all_close(
         adam.mu.first, jax.tree.map(lambda leaf: 0.1 * leaf, expected), rtol=1e-3, atol=1e-6
@@ -134,7 +133,7 @@ def test_open_gates_make_the_meta_gradient_that_of_first_order_maml(state, batch
 
 
 def test_meta_gradient_is_clipped(state, batch):
-    after, _ = SMALL.step(state, batch, KEY)
+    after, _ = jax.jit(SMALL.step)(state, batch, KEY)
     (adam, *_), _ = after.optimiser[1]
     np.testing.assert_allclose(optax.tree_utils.tree_norm(adam.mu), 0.1 * 0.25, rtol=1e-4)
 
@@ -142,7 +141,7 @@ def test_meta_gradient_is_clipped(state, batch):
 def test_gradient_on_the_support_set_is_clipped(state, batch):
     support = jax.tree.map(lambda leaf: leaf[0], batch.support)
     learner = dataclasses.replace(SMALL, clip=0.1, updates=1)
-    adapted = learner._adapt(descent(state), support)
+    adapted = jax.jit(learner._adapt)(descent(state), support)
     moved = jax.tree.map(jnp.subtract, adapted, state.params.first)
     np.testing.assert_allclose(optax.tree_utils.tree_norm(moved), RATE * 0.1, rtol=1e-3)
 

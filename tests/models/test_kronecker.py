@@ -60,7 +60,7 @@ def test_factors_of_a_multilayer_perceptron_are_those_of_a_slow_version():
         ((np.c_[x, np.ones(3)], at_hidden)),
         ((np.c_[hidden, np.ones(3)], score)),
     ]
-    np.testing.assert_allclose(outputs, NETWORK.apply(params, x), rtol=1e-6)
+    np.testing.assert_allclose(outputs, hidden @ last.weight + last.bias, rtol=1e-5)
     for layer, (a, g) in zip(factors, expected, strict=True):
         np.testing.assert_allclose(layer.inputs, a.T @ a / 3, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(layer.outputs, g.T @ g / 3, rtol=1e-5, atol=1e-6)
@@ -131,7 +131,7 @@ def test_factors_of_convolutions_sum_inputs_and_average_gradients_over_pixels(
         layer = conv_factors[1][depth]
         np.testing.assert_allclose(layer.inputs, rows.T @ rows / 3, rtol=1e-4, atol=1e-4)
         expected = gradient.T @ gradient / (3 * pixels)
-        np.testing.assert_allclose(layer.outputs, expected, rtol=1e-3, atol=1e-6)
+        np.testing.assert_allclose(layer.outputs, expected, atol=1e-3 * expected.max())
         x = np.asarray(slow_block(jnp.asarray(maps), block.shift))
 
 
