@@ -42,9 +42,9 @@ class OnlineLaplace(CurvatureMAML):
     Here J is taken to be the identity, as in first-order MAML: it is one but for the inner
     rate times a Hessian, and then H has a Kronecker product for each layer.
 
-    H is that of one query example, averaged over tasks: at strength 1 a phase weighs as much
-    as the present one if both are equally long. The sum of two Kronecker products is replaced
-    by the nearest one. Parameters without curvature, the biases and shifts of ``Conv4``, are
+    H is that of one query example, averaged over tasks: at strength 1 a phase weighs about
+    as much as the present one if both are equally long. The sum of two products is replaced
+    by the nearest product. Parameters without curvature, the biases and shifts of ``Conv4``, are
     not held back.
     """
 
