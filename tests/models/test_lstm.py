@@ -14,7 +14,8 @@ def test_step_is_that_of_a_slow_version():
     params = cell.init(jax.random.key(0), scale=1.0)
     rng = np.random.default_rng(0)
     x, hidden, memory = (rng.normal(size=(4, n)).astype(np.float32) for n in (2, 3, 3))
-    after = cell.step(params, LSTMState(jnp.asarray(hidden), jnp.asarray(memory)), x)
+    x_now, h_now, c_now = map(jnp.asarray, (x, hidden, memory))
+    after = cell.step(params, LSTMState(h_now, c_now), x_now)
 
     weights = np.concatenate([params.inputs, params.recurrent, params.bias[None]])
     for row in range(4):
