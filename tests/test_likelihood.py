@@ -134,3 +134,22 @@ def test_what_is_said_of_inputs_is_the_same_for_one_task_alone():
     mask = jnp.array([[True, True, False], [False, True, True]])
     alone = [likelihood.describe(x, m) for x, m in zip(IMAGES, mask, strict=True)]
     np.testing.assert_array_equal(jnp.stack(alone), likelihood.describe(IMAGES, mask))
+
+
+def second_moment(likelihood, outputs):
+    keys = jax.random.split(jax.random.key(0), 20_000)
+    scores = jax.vmap(lambda key: likelihood.random_score(key, outputs))(keys)[:, 0]
+    return np.asarray(scores.T @ scores / len(keys))
+
+
+def test_random_score_of_classes_has_the_information_of_logits_as_second_moment():
+    outputs = jnp.array([[1.0, -0.5, 0.3]])
+    p = np.asarray(jax.nn.softmax(outputs)[0])
+    expected = np.diag(p) - np.outer(p, p)
+    np.testing.assert_allclose(second_moment(Categorical(), outputs), expected, atol=0.01)
+
+
+def test_random_score_of_a_gaussian_has_the_inverse_variance_as_second_moment():
+    found = second_moment(Gaussian(variance=0.25), jnp.zeros((1, 2)))
+    np.testing.assert_allclose(found, 4 * np.eye(2), atol=0.1)
+    np.testing.assert_allclose(np.diag(found), 4, rtol=1e-5)

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Shaped
+from jaxtyping import Array, Bool, Float, Key, Shaped
 
 Measure = Literal["error", "accuracy"]
 """What tables show: the error itself, or one minus it."""
@@ -45,6 +45,12 @@ class Likelihood(Protocol):
 
     def error(self, predicted: Array, y: Array) -> Float[Array, "*examples"]:
         """The error of a prediction."""
+
+    def random_score(self, key: Key[Array, ""], outputs: Array) -> Array:
+        """A random vector v for each example, E[vv'] being the Fisher information of its outputs.
+
+        It is differentiable in the outputs, so what is made of it has a gradient.
+        """
 
     @property
     def measure(self) -> Measure:
@@ -97,6 +103,10 @@ class Gaussian:
     def error(self, predicted: Array, y: Array) -> Float[Array, "*examples"]:
         return self.loss(predicted, y)
 
+    def random_score(self, key: Key[Array, ""], outputs: Array) -> Array:
+        """v = s / sigma with random signs s, since the information is I / sigma^2."""
+        return jax.random.rademacher(key, outputs.shape, outputs.dtype) / self.variance**0.5
+
 
 @dataclasses.dataclass(frozen=True)
 class Categorical:
@@ -142,6 +152,17 @@ class Categorical:
 
     def error(self, predicted: Array, y: Array) -> Float[Array, "*examples"]:
         return (jnp.argmax(predicted, axis=-1) != y).astype(predicted.dtype)
+
+    def random_score(self, key: Key[Array, ""], outputs: Array) -> Array:
+        """v = r - p sum(r) with r = s sqrt(p) and random signs s.
+
+        Then E[vv'] = sum_c p_c (e_c - p)(e_c - p)' = diag(p) - pp', as with labels drawn from
+        p; but a drawn label has no gradient in p.
+        """
+        log_probabilities = jax.nn.log_softmax(outputs)
+        signs = jax.random.rademacher(key, outputs.shape, outputs.dtype)
+        roots = signs * jnp.exp(0.5 * log_probabilities)
+        return roots - jnp.exp(log_probabilities) * jnp.sum(roots, axis=-1, keepdims=True)
 
 
 def masked_mean(values: Float[Array, "*tasks n"], mask: Array) -> Float[Array, "*tasks"]:

@@ -1,7 +1,10 @@
 """Systems to compare with, one a file."""
 
+from taskmix.baselines.laplace import OnlineLaplace as OnlineLaplace
+from taskmix.baselines.llama import LLAMA as LLAMA
 from taskmix.baselines.maml import MAML as MAML
 from taskmix.baselines.matching import Matching as Matching
+from taskmix.baselines.meta_lstm import MetaLSTM as MetaLSTM
 from taskmix.baselines.mmaml import MMAML as MMAML
 from taskmix.baselines.mt_net import MTNet as MTNet
 from taskmix.baselines.per_family import MAMLPerFamily as MAMLPerFamily

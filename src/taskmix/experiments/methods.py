@@ -9,12 +9,15 @@ from functools import partial
 from typing import Any
 
 from taskmix.baselines import (
+    LLAMA,
     MAML,
     MMAML,
     PLATIPUS,
     MAMLPerFamily,
     Matching,
+    MetaLSTM,
     MTNet,
+    OnlineLaplace,
     Prototypical,
     Versa,
 )
@@ -142,6 +145,27 @@ METHODS: Mapping[str, Method] = {
         ),
         Method(
             "versa", Versa, 2019, "Gordon et al., ICLR", "infers a task's last layer, uncertain"
+        ),
+        Method(
+            "meta-lstm",
+            MetaLSTM,
+            2017,
+            "Ravi & Larochelle, ICLR",
+            "the inner loop's update rule is learned",
+        ),
+        Method(
+            "llama",
+            LLAMA,
+            2018,
+            "Grant et al., ICLR",
+            "MAML with a Laplace approximation of each task",
+        ),
+        Method(
+            "laplace",
+            OnlineLaplace,
+            2018,
+            "Ritter et al., NeurIPS",
+            "MAML held near the phases before",
         ),
     )
 }

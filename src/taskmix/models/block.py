@@ -6,7 +6,6 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float
 
-from taskmix.models.convolution import Kernel, convolve
 from taskmix.models.normalisation import Maps, Mask, batch_statistics
 from taskmix.models.pooling import max_pool
 
@@ -19,20 +18,18 @@ class Statistics(eqx.Module):
 
 
 def normalised_maps(
-    x: Maps,
+    maps: Maps,
     mask: Mask | None,
-    kernel: Kernel,
     epsilon: float,
     statistics: Statistics | None = None,
 ) -> tuple[Float[Array, "images rows columns filters"], Statistics]:
-    """The largest of (x * kernel - mean) / sqrt(variance + epsilon) in every 2x2 window.
+    """The largest of (maps - mean) / sqrt(variance + epsilon) in every 2x2 window.
 
     Mean and variance are ``statistics``, or else those of all pixels of the real images of
     the call; they are given back. Maps are pooled before they are normalised, which leaves
     a quarter of the pixels to work on: both orders give the same, since normalisation
     increases. For the same reason a rectifier may follow instead of being pooled.
     """
-    maps = convolve(x, kernel)
     if statistics is None:
         statistics = Statistics(*batch_statistics(maps, mask))
     pooled = max_pool(maps)

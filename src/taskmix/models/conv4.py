@@ -11,7 +11,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from taskmix.models.block import normalised_maps
+from taskmix.models.convolution import convolve
 from taskmix.models.mlp import Linear
+from taskmix.models.model import Tap, no_tap
 from taskmix.models.normalisation import Maps, Mask, checked_images
 
 BLOCKS = 4
@@ -88,10 +90,20 @@ class Conv4:
         x: Float[Array, "examples height width channels"],
         mask: Bool[Array, " examples"] | None = None,
     ) -> Float[Array, "examples outputs"]:
+        return self.apply_tapped(params, x, mask, no_tap)
+
+    def apply_tapped(
+        self,
+        params: Conv4Params,
+        x: Float[Array, "examples height width channels"],
+        mask: Bool[Array, " examples"] | None,
+        tap: Tap,
+    ) -> Float[Array, "examples outputs"]:
         x = checked_images(x, mask, self.size, self.channels)
         for block in params.blocks:
-            x = _apply_block(block, x, mask)
-        return x.reshape(x.shape[0], -1) @ params.head.weight + params.head.bias
+            x = _apply_block(block, x, mask, tap)
+        x = x.reshape(x.shape[0], -1)
+        return tap(params.head, x, x @ params.head.weight + params.head.bias)
 
     def adaptable(self, params: Conv4Params) -> PyTree[bool]:
         everything = jax.tree.map(lambda _: True, params)
@@ -101,7 +113,8 @@ class Conv4:
 
 
 def _apply_block(
-    block: Block, x: Maps, mask: Mask | None
+    block: Block, x: Maps, mask: Mask | None, tap: Tap
 ) -> Float[Array, "images rows columns filters"]:
-    normalised, _ = normalised_maps(x, mask, block.kernel, EPSILON)
+    maps = tap(block, x, convolve(x, block.kernel))
+    normalised, _ = normalised_maps(maps, mask, EPSILON)
     return jax.nn.relu(normalised + block.shift)

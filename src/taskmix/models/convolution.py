@@ -49,7 +49,7 @@ def kernel_gradient(x: Images, upstream: Maps, size: int) -> Kernel:
 
     def add(total: Array, block: tuple[Images, Maps]) -> tuple[Array, None]:
         images, maps = block
-        return total + _patches(images, size) @ maps.reshape(-1, filters), None
+        return total + patches(images, size) @ maps.reshape(-1, filters), None
 
     images = _images_per_block(x, size)
     zero = jnp.zeros((size * size * channels, filters), upstream.dtype)
@@ -81,7 +81,7 @@ kernel_gradient.defvjp(
 )
 
 
-def _patches(x: Images, size: int) -> Float[Array, "taps pixels"]:
+def patches(x: Images, size: int) -> Float[Array, "taps pixels"]:
     """The neighbourhood of every pixel as a column, in the order of a flattened kernel.
 
     Rows are shifted images of one channel each, which are copied in long runs even if there

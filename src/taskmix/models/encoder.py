@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
 from taskmix.models.block import Statistics, normalised_maps
+from taskmix.models.convolution import convolve
 from taskmix.models.normalisation import Maps, Mask, checked_images
 
 # PyTorch's default.
@@ -109,11 +110,12 @@ def _apply_block(
     kernel, and with it to the mean: that leaves scale * normalised as it is.
     """
     if block.scale is None:
-        normalised, seen = normalised_maps(x, mask, block.kernel, EPSILON, statistics)
+        normalised, seen = normalised_maps(convolve(x, block.kernel), mask, EPSILON, statistics)
         return jax.nn.relu(normalised + block.shift), seen
     sign = jnp.where(block.scale < 0, -1, 1).astype(block.scale.dtype)
     given = None if statistics is None else _flipped(statistics, sign)
-    normalised, seen = normalised_maps(x, mask, sign * block.kernel, EPSILON, given)
+    maps = convolve(x, sign * block.kernel)
+    normalised, seen = normalised_maps(maps, mask, EPSILON, given)
     return jax.nn.relu(sign * block.scale * normalised + block.shift), _flipped(seen, sign)
 
 

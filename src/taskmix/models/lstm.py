@@ -45,9 +45,9 @@ class LSTM:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")
 
-    def init(self, key: Key[Array, ""]) -> LSTMParams:
-        """Weights uniform within 1/sqrt(units) of zero, biases zero."""
-        limit = self.units**-0.5
+    def init(self, key: Key[Array, ""], limit: float | None = None) -> LSTMParams:
+        """Weights uniform within ``limit`` of zero, by default 1/sqrt(units); biases zero."""
+        limit = self.units**-0.5 if limit is None else limit
         shape = (self.inputs + self.units, 4 * self.units)
         weight = jax.random.uniform(key, shape, minval=-limit, maxval=limit)
         return LSTMParams(weight, jnp.zeros(4 * self.units))

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
+from taskmix.models.model import Tap, no_tap
+
 
 class Linear(eqx.Module):
     """Weights and biases of one layer."""
@@ -51,9 +53,18 @@ class MLP:
         x: Float[Array, "examples inputs"],
         mask: Bool[Array, " examples"] | None = None,
     ) -> Float[Array, "examples outputs"]:
+        return self.apply_tapped(params, x, mask, no_tap)
+
+    def apply_tapped(
+        self,
+        params: tuple[Linear, ...],
+        x: Float[Array, "examples inputs"],
+        mask: Bool[Array, " examples"] | None,
+        tap: Tap,
+    ) -> Float[Array, "examples outputs"]:
         for layer in params[:-1]:
-            x = jax.nn.relu(x @ layer.weight + layer.bias)
-        return x @ params[-1].weight + params[-1].bias
+            x = jax.nn.relu(tap(layer, x, x @ layer.weight + layer.bias))
+        return tap(params[-1], x, x @ params[-1].weight + params[-1].bias)
 
     def adaptable(self, params: tuple[Linear, ...]) -> PyTree:
         return jax.tree.map(lambda _: True, params)

@@ -35,6 +35,24 @@ class Model(Protocol):
         """
 
 
+Tap = Callable[[PyTree, Array, Array], Array]
+"""From a layer's parameters, inputs and outputs to what the network goes on with."""
+
+
+def no_tap(layer: PyTree, inputs: Array, outputs: Array) -> Array:
+    return outputs
+
+
+@runtime_checkable
+class TappedModel(Model, Protocol):
+    """A network that shows what goes into each of its layers and what comes out."""
+
+    def apply_tapped(
+        self, params: PyTree, x: Array, mask: Bool[Array, " examples"] | None, tap: Tap
+    ) -> Array:
+        """What ``apply`` gives, with ``tap`` after every layer, before its nonlinearity."""
+
+
 def for_each(model: Model, function: Callable[..., Any]) -> Callable[..., Any]:
     """``function`` over the first axis of its arguments, in the way that suits the model."""
     if not model.one_at_a_time:

@@ -1,0 +1,48 @@
+"""What methods have in common that look at the curvature of every task."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+
+import jax
+from jaxtyping import Array, Float, Key, PyTree
+
+from taskmix.adapt import TaskResult, mean_gradient, query_result
+from taskmix.baselines.maml import MAML
+from taskmix.models.kronecker import Factors, checked_tapped, fisher_factors
+from taskmix.tasks import Examples, TaskBatch
+
+Objective = Callable[[TaskResult, tuple[Factors, ...]], Float[Array, ""]]
+"""What is minimised of a task, given how its query did and the curvature there."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CurvatureMAML(MAML):
+    """MAML that knows the Fisher information of a query example at the adapted parameters.
+
+    It has a Kronecker product for each layer and leaves out the shifts of batch normalisation.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checked_tapped(self.model)
+
+    def _gradient_and_curvature(
+        self, objective: Objective, params: PyTree, batch: TaskBatch, key: Key[Array, ""]
+    ) -> tuple[PyTree, tuple[TaskResult, tuple[Factors, ...]]]:
+        """Gradient of the mean objective, and of each task the two things it was made of."""
+        model = checked_tapped(self.model)
+
+        def judge(
+            params: PyTree, support: Examples, query: Examples, key: Key[Array, ""]
+        ) -> tuple[Float[Array, ""], tuple[TaskResult, tuple[Factors, ...]]]:
+            score = partial(self.likelihood.random_score, key)
+            adapted = self._adapt(params, support)
+            outputs, factors = fisher_factors(model, adapted, query.x, query.mask, score)
+            result = query_result(self.likelihood, outputs, query)
+            return objective(result, factors), (result, factors)
+
+        keys = jax.random.split(key, batch.query.mask.shape[0])
+        return mean_gradient(model, judge, params, batch.support, batch.query, keys)

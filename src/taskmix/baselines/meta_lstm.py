@@ -1,0 +1,229 @@
+"""Meta-learner LSTM: the update rule of the inner loop is learned, and is that of an LSTM's cell.
+
+S. Ravi, H. Larochelle: Optimization as a model for few-shot learning. ICLR 2017.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, Key, PyTree
+
+from taskmix.adapt import (
+    TaskResult,
+    clip_scale,
+    mean_gradient,
+    meta_optimiser,
+    query_result,
+    task_loss,
+)
+from taskmix.baselines.single import Single, check_positive, query_info, single_prediction
+from taskmix.learner import Info, Prediction, Told
+from taskmix.likelihood import Gaussian, Likelihood
+from taskmix.models import MLP, Model
+from taskmix.models.lstm import LSTM, LSTMParams, Memory
+from taskmix.tasks import Examples, Hints, TaskBatch
+
+# Gradients of e^-10 and less are as good as zero.
+_PRECISION = 10.0
+# Of the weights at the start.
+_SCALE = 0.01
+
+Coordinates = Float[Array, " coordinates"]
+
+
+class Gate(eqx.Module):
+    """Weights of (h_t, theta_{t-1}, the gate's own last value), and a bias."""
+
+    weight: Float[Array, " inputs"]
+    bias: Float[Array, ""]
+
+
+class UpdateRule(eqx.Module):
+    """What all coordinates of all layers share."""
+
+    reader: LSTMParams
+    enter: Gate
+    keep: Gate
+
+
+class Learned(eqx.Module):
+    rule: UpdateRule
+    first: PyTree
+    """Parameters from which every task starts: the first state of the cell."""
+
+
+class MetaLSTMState(eqx.Module):
+    params: Learned
+    optimiser: PyTree
+
+
+class Coordinate(eqx.Module):
+    """Where the update of every coordinate has come to."""
+
+    value: Coordinates
+    reader: Memory
+    enter: Coordinates
+    """Value of the gate before its sigmoid."""
+    keep: Coordinates
+
+
+@dataclasses.dataclass(frozen=True)
+class MetaLSTM(Single):
+    """A coordinate theta of the network is the cell of an LSTM and its gradient the input.
+
+    For each coordinate, with the same weights: an ordinary LSTM reads loss and gradient and
+    gives h_t, then
+        i_t = W_I (h_t, theta_{t-1}, i_{t-1}) + b_I,  f_t = W_F (h_t, theta_{t-1}, f_{t-1}) + b_F,
+        theta_t = sigmoid(f_t) theta_{t-1} - sigmoid(i_t) grad_t.
+    Gates are fed back before their sigmoid; at first they are 0. Loss and gradient count as
+    constants, so there are no second derivatives.
+
+    Departures: batch normalisation uses the statistics of each call, as the networks here do,
+    and not running ones in tests; its shifts are learned but not adapted; gradients on the
+    support set are clipped, without which regression diverges; an update of the rule is from
+    all tasks of a batch, not from one.
+    """
+
+    model: Model = MLP()
+    likelihood: Likelihood = Gaussian()
+    meta_rate: float = 1e-3
+    anneal_over: int = 0
+    """Iterations over which the meta rate falls to zero; 0 keeps it."""
+    updates: int = 12
+    """Steps on the support set; the paper takes 12 with one example a class, 8 with five."""
+    hidden: int = 20
+    """Units of the LSTM that reads loss and gradient."""
+    clip: float = 10.0
+    """Largest norm of a gradient on the support set; longer ones are scaled down."""
+    meta_clip: float = 0.25
+    """Largest norm of the meta-gradient; longer ones are scaled down."""
+
+    told = Told.NOTHING
+
+    def __post_init__(self) -> None:
+        check_positive(meta_rate=self.meta_rate, clip=self.clip, meta_clip=self.meta_clip)
+        for name in ("updates", "hidden"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+
+    def init(self, key: Key[Array, ""], example: TaskBatch) -> MetaLSTMState:
+        """A rule that starts near gradient descent with rate 0.01 and little decay."""
+        first, reader, enter, keep = jax.random.split(key, 4)
+        rule = UpdateRule(
+            self._reader().init(reader, _SCALE),
+            _init_gate(enter, self.hidden, -5.0),
+            _init_gate(keep, self.hidden, 4.0),
+        )
+        params = Learned(rule, self.model.init(first))
+        return MetaLSTMState(params, self._optimiser().init(params))
+
+    def step(
+        self, state: MetaLSTMState, batch: TaskBatch, key: Key[Array, ""]
+    ) -> tuple[MetaLSTMState, Info]:
+        batch = batch.without_padding_values()
+
+        def judge(
+            params: Learned, support: Examples, query: Examples
+        ) -> tuple[Float[Array, ""], TaskResult]:
+            outputs = self.model.apply(self._adapt(params, support), query.x, query.mask)
+            result = query_result(self.likelihood, outputs, query)
+            return result.loss, result
+
+        gradient, result = mean_gradient(
+            self.model, judge, state.params, batch.support, batch.query
+        )
+        updates, optimiser = self._optimiser().update(gradient, state.optimiser)
+        state = MetaLSTMState(optax.apply_updates(state.params, updates), optimiser)
+        return state, query_info(self.likelihood, result, batch.query)
+
+    def predict(
+        self,
+        state: MetaLSTMState,
+        support: Examples,
+        query_x: Array,
+        hints: Hints | None = None,
+        query_mask: Bool[Array, " query"] | None = None,
+    ) -> Prediction:
+        params = self._adapt(state.params, support.without_padding_values())
+        mean = self.likelihood.predictive(self.model.apply(params, query_x, query_mask))
+        return single_prediction(mean)
+
+    def _adapt(self, params: Learned, support: Examples) -> PyTree:
+        """Parameters of one task, differentiable in what is learned."""
+        fast, slow = eqx.partition(params.first, self.model.adaptable(params.first))
+        start, unravel = ravel_pytree(fast)
+
+        def loss(value: Coordinates) -> Float[Array, ""]:
+            combined = eqx.combine(unravel(value), slow)
+            return task_loss(self.model, self.likelihood, combined, support)
+
+        def advance(coordinate: Coordinate, _: None) -> tuple[Coordinate, None]:
+            height, slope = jax.value_and_grad(loss)(jax.lax.stop_gradient(coordinate.value))
+            slope = slope * clip_scale(slope, self.clip)
+            seen = jax.lax.stop_gradient((height, slope))
+            return self.update(params.rule, coordinate, *seen), None
+
+        coordinate = self.at(start)
+        coordinate, _ = jax.lax.scan(advance, coordinate, length=self.updates)
+        return eqx.combine(unravel(coordinate.value), slow)
+
+    def at(self, value: Coordinates) -> Coordinate:
+        """Coordinates before their first update."""
+        zero = jnp.zeros_like(value)
+        return Coordinate(value, self._reader().start(len(value)), zero, zero)
+
+    def update(
+        self,
+        rule: UpdateRule,
+        coordinate: Coordinate,
+        loss: Float[Array, ""],
+        gradient: Coordinates,
+    ) -> Coordinate:
+        """One update of every coordinate."""
+        losses = jnp.broadcast_to(preprocessed(loss), (len(gradient), 2))
+        seen = jnp.concatenate([losses, preprocessed(gradient)], axis=-1)
+        reader = self._reader().apply(rule.reader, coordinate.reader, seen)
+        enter = _gate(rule.enter, reader.hidden, coordinate.value, coordinate.enter)
+        keep = _gate(rule.keep, reader.hidden, coordinate.value, coordinate.keep)
+        value = jax.nn.sigmoid(keep) * coordinate.value - jax.nn.sigmoid(enter) * gradient
+        return Coordinate(value, reader, enter, keep)
+
+    def _reader(self) -> LSTM:
+        return LSTM(inputs=4, units=self.hidden)
+
+    def _optimiser(self) -> optax.GradientTransformation:
+        return optax.chain(
+            optax.clip_by_global_norm(self.meta_clip),
+            meta_optimiser(self.meta_rate, self.anneal_over),
+        )
+
+
+def preprocessed(x: Float[Array, "*rows"]) -> Float[Array, "*rows 2"]:
+    """Magnitude and sign: (log|x|/p, sign x) if |x| > e^-p, else (-1, e^p x), with p = 10."""
+    large = jnp.abs(x) > math.exp(-_PRECISION)
+    magnitude = jnp.where(large, jnp.log(jnp.where(large, jnp.abs(x), 1)) / _PRECISION, -1)
+    return jnp.stack([magnitude, jnp.where(large, jnp.sign(x), math.exp(_PRECISION) * x)], axis=-1)
+
+
+def _init_gate(key: Key[Array, ""], hidden: int, lowest: float) -> Gate:
+    """Small weights, and a bias between ``lowest`` and 1 more."""
+    weight, bias = jax.random.split(key)
+    return Gate(
+        jax.random.uniform(weight, (hidden + 2,), minval=-_SCALE, maxval=_SCALE),
+        jax.random.uniform(bias, (), minval=lowest, maxval=lowest + 1),
+    )
+
+
+def _gate(
+    gate: Gate, hidden: Float[Array, "coordinates hidden"], value: Coordinates, last: Coordinates
+) -> Coordinates:
+    """W (h_t, theta_{t-1}, last) + b."""
+    *_, of_value, of_last = gate.weight
+    return hidden @ gate.weight[:-2] + of_value * value + of_last * last + gate.bias
