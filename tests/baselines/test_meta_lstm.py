@@ -73,7 +73,7 @@ def slow_update(rule, coordinate, loss, gradient):
     """One coordinate: (value, hidden, cell, enter, keep) after an update."""
     value, hidden, cell, enter, keep = coordinate
     seen = [*slow_preprocessed(loss), *slow_preprocessed(gradient)]
-    gates = seen @ rule.reader.inputs + hidden @ rule.reader.recurrent + rule.reader.bias
+    gates = np.concatenate([seen, hidden], axis=-1) @ rule.reader.weight + rule.reader.bias
     i, f, g, o = np.split(gates, 4)
     cell = sigmoid(f) * cell + sigmoid(i) * np.tanh(g)
     hidden = sigmoid(o) * np.tanh(cell)
