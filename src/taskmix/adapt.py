@@ -70,6 +70,47 @@ def meta_gradient(
     batch: TaskBatch,
 ) -> tuple[PyTree, TaskResult]:
     """Gradient of the mean query loss after adaptation, and what each task came to."""
+    judge = _judge(model, likelihood, adaptation)
+    if model.one_at_a_time:
+        nothing = jax.tree.map(jnp.zeros_like, params)
+        return _one_after_the_other(jax.grad(judge, has_aux=True), params, batch, nothing)
+
+    def objective(params: PyTree) -> tuple[Float[Array, ""], TaskResult]:
+        losses, results = jax.vmap(judge, (None, 0, 0))(params, batch.support, batch.query)
+        return jnp.mean(losses), results
+
+    return jax.grad(objective, has_aux=True)(params)
+
+
+def meta_gradient_moments(
+    model: Model,
+    likelihood: Likelihood,
+    adaptation: Adaptation,
+    params: PyTree,
+    batch: TaskBatch,
+) -> tuple[PyTree, PyTree, TaskResult]:
+    """Means over the tasks of their own meta-gradients and of the squares of these."""
+    task_gradient = jax.grad(_judge(model, likelihood, adaptation), has_aux=True)
+
+    def moments(
+        params: PyTree, support: Examples, query: Examples
+    ) -> tuple[tuple[PyTree, PyTree], TaskResult]:
+        gradient, result = task_gradient(params, support, query)
+        return (gradient, jax.tree.map(jnp.square, gradient)), result
+
+    if model.one_at_a_time:
+        nothing = jax.tree.map(jnp.zeros_like, (params, params))
+        (mean, squares), results = _one_after_the_other(moments, params, batch, nothing)
+    else:
+        each, results = jax.vmap(moments, (None, 0, 0))(params, batch.support, batch.query)
+        mean, squares = jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), each)
+    return mean, squares, results
+
+
+def _judge(
+    model: Model, likelihood: Likelihood, adaptation: Adaptation
+) -> Callable[[PyTree, Examples, Examples], tuple[Float[Array, ""], TaskResult]]:
+    """From an initialisation and a task to its query loss after adaptation."""
 
     def judge(
         params: PyTree, support: Examples, query: Examples
@@ -79,28 +120,24 @@ def meta_gradient(
         loss = masked_mean(likelihood.loss(outputs, query.y), query.mask)
         return loss, TaskResult(loss, likelihood.predictive(outputs))
 
-    if model.one_at_a_time:
-        return _one_after_the_other(jax.grad(judge, has_aux=True), params, batch)
-
-    def objective(params: PyTree) -> tuple[Float[Array, ""], TaskResult]:
-        losses, results = jax.vmap(judge, (None, 0, 0))(params, batch.support, batch.query)
-        return jnp.mean(losses), results
-
-    return jax.grad(objective, has_aux=True)(params)
+    return judge
 
 
 def _one_after_the_other(
     task_gradient: Callable[[PyTree, Examples, Examples], tuple[PyTree, TaskResult]],
     params: PyTree,
     batch: TaskBatch,
+    nothing: PyTree,
 ) -> tuple[PyTree, TaskResult]:
-    """The mean of the tasks' gradients, each differentiated before the next is begun."""
+    """The mean of the tasks' gradients, each differentiated before the next is begun.
+
+    ``nothing`` is the zero of what ``task_gradient`` gives.
+    """
 
     def add(total: PyTree, task: tuple[Examples, Examples]) -> tuple[PyTree, TaskResult]:
         gradient, result = task_gradient(params, *task)
         return jax.tree.map(jnp.add, total, gradient), result
 
-    nothing = jax.tree.map(jnp.zeros_like, params)
     total, results = jax.lax.scan(add, nothing, (batch.support, batch.query))
     tasks = batch.query.mask.shape[0]
     return jax.tree.map(lambda leaf: leaf / tasks, total), results

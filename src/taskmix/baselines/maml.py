@@ -9,10 +9,11 @@ from __future__ import annotations
 import dataclasses
 
 import equinox as eqx
+import jax
 import optax
-from jaxtyping import Array, Bool, Key, PyTree
+from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from taskmix.adapt import Adaptation, meta_gradient
+from taskmix.adapt import Adaptation, TaskResult, meta_gradient
 from taskmix.baselines.single import Single, check_positive, single_info, single_prediction
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Gaussian, Likelihood, masked_mean
@@ -26,34 +27,16 @@ class MAMLState(eqx.Module):
 
 
 @dataclasses.dataclass(frozen=True)
-class MAML(Single):
-    """Minimise the query loss after adaptation, averaged over the tasks of a batch."""
+class Initialisation(Single):
+    """What learners of one initialisation have in common, however they learn it."""
 
     model: Model = MLP()
     likelihood: Likelihood = Gaussian()
     adaptation: Adaptation = Adaptation()
     meta_rate: float = 1e-3
 
-    told = Told.NOTHING
-
     def __post_init__(self) -> None:
         check_positive(meta_rate=self.meta_rate)
-
-    def init(self, key: Key[Array, ""], example: TaskBatch) -> MAMLState:
-        params = self.model.init(key)
-        return MAMLState(params, optax.adam(self.meta_rate).init(params))
-
-    def step(
-        self, state: MAMLState, batch: TaskBatch, key: Key[Array, ""]
-    ) -> tuple[MAMLState, Info]:
-        batch = batch.without_padding_values()
-        gradient, result = meta_gradient(
-            self.model, self.likelihood, self.adaptation, state.params, batch
-        )
-        updates, optimiser = optax.adam(self.meta_rate).update(gradient, state.optimiser)
-        errors = self.likelihood.error(result.predicted, batch.query.y)
-        info = single_info(result.loss, masked_mean(errors, batch.query.mask))
-        return MAMLState(optax.apply_updates(state.params, updates), optimiser), info
 
     def predict(
         self,
@@ -63,9 +46,39 @@ class MAML(Single):
         hints: Hints | None = None,
         query_mask: Bool[Array, " query"] | None = None,
     ) -> Prediction:
-        params = self._adapt(state.params, support.without_padding_values())
-        mean = self.likelihood.predictive(self.model.apply(params, query_x, query_mask))
-        return single_prediction(mean)
+        return single_prediction(self._predicted(state.params, support, query_x, query_mask))
+
+    def _begin(self, params: PyTree) -> PyTree:
+        return optax.adam(self.meta_rate).init(params)
+
+    def _gradient(self, params: PyTree, batch: TaskBatch) -> tuple[PyTree, TaskResult]:
+        return meta_gradient(self.model, self.likelihood, self.adaptation, params, batch)
+
+    def _moved(
+        self,
+        params: PyTree,
+        optimiser: PyTree,
+        gradient: PyTree,
+        size: Float[Array, ""] | float = 1.0,
+    ) -> MAMLState:
+        """One step of the optimiser, times ``size``."""
+        updates, optimiser = optax.adam(self.meta_rate).update(gradient, optimiser)
+        updates = jax.tree.map(lambda update: size * update, updates)
+        return MAMLState(optax.apply_updates(params, updates), optimiser)
+
+    def _info(self, result: TaskResult, batch: TaskBatch) -> Info:
+        errors = self.likelihood.error(result.predicted, batch.query.y)
+        return single_info(result.loss, masked_mean(errors, batch.query.mask))
+
+    def _predicted(
+        self,
+        params: PyTree,
+        support: Examples,
+        query_x: Array,
+        query_mask: Bool[Array, " query"] | None,
+    ) -> Float[Array, "query outputs"]:
+        adapted = self._adapt(params, support.without_padding_values())
+        return self.likelihood.predictive(self.model.apply(adapted, query_x, query_mask))
 
     def _adapt(self, params: PyTree, support: Examples) -> PyTree:
         return self.adaptation(self.model, self.likelihood, params, support)
@@ -76,3 +89,21 @@ class MAML(Single):
         loss = masked_mean(self.likelihood.loss(outputs, query.y), query.mask)
         predicted = self.likelihood.predictive(outputs)
         return loss, masked_mean(self.likelihood.error(predicted, query.y), query.mask)
+
+
+@dataclasses.dataclass(frozen=True)
+class MAML(Initialisation):
+    """Minimise the query loss after adaptation, averaged over the tasks of a batch."""
+
+    told = Told.NOTHING
+
+    def init(self, key: Key[Array, ""], example: TaskBatch) -> MAMLState:
+        params = self.model.init(key)
+        return MAMLState(params, self._begin(params))
+
+    def step(
+        self, state: MAMLState, batch: TaskBatch, key: Key[Array, ""]
+    ) -> tuple[MAMLState, Info]:
+        batch = batch.without_padding_values()
+        gradient, result = self._gradient(state.params, batch)
+        return self._moved(state.params, state.optimiser, gradient), self._info(result, batch)

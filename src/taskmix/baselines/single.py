@@ -57,3 +57,10 @@ def check_positive(**settings: float) -> None:
     for name, value in settings.items():
         if not value > 0:
             raise ValueError(f"{name} is {value}; it must be positive.")
+
+
+def check_not_negative(**settings: float) -> None:
+    """Raise a ``ValueError`` that names the first setting which is negative or no number."""
+    for name, value in settings.items():
+        if not value >= 0:
+            raise ValueError(f"{name} is {value}; it must be 0 or more.")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from taskmix.baselines import MAML, MAMLPerFamily
+from taskmix.baselines import CMAML, EWC, MAML, SI, VCL, MAMLPerFamily, OnlineEWC, Replay
 from taskmix.learner import Learner, Told
 from taskmix.likelihood import Categorical, Likelihood
 from taskmix.mixture import FiniteMixture, OnlineMixture, PaperMixture
@@ -86,6 +86,18 @@ METHODS: Mapping[str, Method] = {
             _FINN,
             "one MAML per family, told which: a floor",
         ),
+        Method("ewc", EWC, 2017, "Kirkpatrick et al., PNAS", "MAML held by every past phase"),
+        Method(
+            "online-ewc",
+            OnlineEWC,
+            2018,
+            "Schwarz et al., ICML",
+            "MAML held where the last phase ended",
+        ),
+        Method("si", SI, 2017, "Zenke et al., ICML", "MAML held where moving had helped"),
+        Method("vcl", VCL, 2018, "Nguyen et al., ICLR", "a posterior over MAML's initialisation"),
+        Method("replay", Replay, 2019, "Chaudhry et al., arXiv", "MAML on new and kept tasks"),
+        Method("c-maml", CMAML, 2020, "Caccia et al., NeurIPS", "MAML with fast weights a phase"),
     )
 }
 
