@@ -6,6 +6,7 @@ C. Nguyen, Y. Li, T. Bui, R. Turner: Variational continual learning. ICLR 2018.
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import equinox as eqx
 import jax
@@ -15,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from taskmix.baselines.consolidation import begins_phase, choose, plus_scaled
 from taskmix.baselines.maml import Initialisation, MAMLState
-from taskmix.baselines.single import check_positive, single_info, single_prediction
+from taskmix.baselines.single import single_info, single_prediction
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import masked_mean
 from taskmix.models import for_each
@@ -69,8 +70,9 @@ class VCL(Initialisation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(phase_tasks=self.phase_tasks)
-        for name in ("samples", "test_samples"):
+        if not math.isfinite(self.first_log_scale):
+            raise ValueError(f"first_log_scale is {self.first_log_scale}; it must be finite.")
+        for name in ("phase_tasks", "samples", "test_samples"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")
 
