@@ -10,8 +10,9 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key, PyTree
+from jaxtyping import Array, Float, Key, PyTree
 
+from taskmix.baselines.consolidation import begins_phase
 from taskmix.baselines.curvature import CurvatureMAML
 from taskmix.baselines.maml import MAMLState
 from taskmix.baselines.single import check_not_negative
@@ -70,7 +71,7 @@ class OnlineLaplace(CurvatureMAML):
     def step(
         self, state: State, batch: TaskBatch, key: Key[Array, ""]
     ) -> tuple[LaplaceState, Info]:
-        state = jax.lax.cond(_boundary(batch), consolidated, lambda same: same, state)
+        state = jax.lax.cond(begins_phase(batch), consolidated, lambda same: same, state)
         batch = batch.without_padding_values()
         gradient, (result, factors) = self._gradient_and_curvature(
             lambda result, _: result.loss, state.params, batch, key
@@ -110,9 +111,3 @@ def consolidated(state: LaplaceState) -> LaplaceState:
         curvature=no_curvature(state.params),
         weight=jnp.zeros(()),
     )
-
-
-def _boundary(batch: TaskBatch) -> Bool[Array, ""]:
-    if batch.hints is None:
-        raise ValueError("laplace has to be told when a phase begins; pass hints with the batch.")
-    return batch.hints.boundary

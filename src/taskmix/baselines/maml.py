@@ -121,3 +121,12 @@ class MAML(Initialisation):
         batch = batch.without_padding_values()
         gradient, result = self._gradient(state.params, batch, key)
         return self._moved(state.params, state.optimiser, gradient), self._info(result, batch)
+
+
+@dataclasses.dataclass(frozen=True)
+class FirstOrderMAML(MAML):
+    """The same with inner gradients that count as constants, which saves second derivatives."""
+
+    def _adapt(self, params: PyTree, support: Examples) -> PyTree:
+        adaptation = dataclasses.replace(self.adaptation, first_order=True)
+        return adaptation(self.model, self.likelihood, params, support)

@@ -9,16 +9,23 @@ from functools import partial
 from typing import Any
 
 from taskmix.baselines import (
+    CMAML,
+    EWC,
     LLAMA,
     MAML,
     MMAML,
     PLATIPUS,
+    SI,
+    VCL,
+    FirstOrderMAML,
     MAMLPerFamily,
     Matching,
     MetaLSTM,
     MTNet,
+    OnlineEWC,
     OnlineLaplace,
     Prototypical,
+    Replay,
     Versa,
 )
 from taskmix.learner import Learner, Told
@@ -95,6 +102,9 @@ METHODS: Mapping[str, Method] = {
         ),
         Method("maml", MAML, 2017, _FINN, "one initialisation for every task"),
         Method(
+            "fomaml", FirstOrderMAML, 2017, _FINN, "the same, inner gradients taken as constants"
+        ),
+        Method(
             "maml-per-family",
             MAMLPerFamily,
             2017,
@@ -167,6 +177,18 @@ METHODS: Mapping[str, Method] = {
             "Ritter et al., NeurIPS",
             "MAML held near the phases before",
         ),
+        Method("ewc", EWC, 2017, "Kirkpatrick et al., PNAS", "MAML held by every past phase"),
+        Method(
+            "online-ewc",
+            OnlineEWC,
+            2018,
+            "Schwarz et al., ICML",
+            "MAML held where the last phase ended",
+        ),
+        Method("si", SI, 2017, "Zenke et al., ICML", "MAML held where moving had helped"),
+        Method("vcl", VCL, 2018, "Nguyen et al., ICLR", "a posterior over MAML's initialisation"),
+        Method("replay", Replay, 2019, "Chaudhry et al., arXiv", "MAML on new and kept tasks"),
+        Method("c-maml", CMAML, 2020, "Caccia et al., NeurIPS", "MAML with fast weights a phase"),
     )
 }
 
