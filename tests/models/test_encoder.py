@@ -33,6 +33,11 @@ def problem():
         return params, x, statistics
 
 
+def larger(a, b):
+    """A maximum whose gradient does not ask what equals it, which a fused one may not know."""
+    return jnp.where(a > b, a, b)
+
+
 def slow_encoder(params, x, statistics=None):
     """Convolve, add the bias, normalise, scale, rectify and pool, in this order.
 
@@ -50,14 +55,13 @@ def slow_encoder(params, x, statistics=None):
         if statistics is None:
             mean, variance = x.mean((0, 1, 2)), x.var((0, 1, 2))
         else:
-            mean, variance = (
-                statistics[number].mean + block.bias,
-                statistics[number].variance,
-            )
+            given = statistics[number]
+            mean, variance = given.mean + block.bias, given.variance
         seen.append(Statistics(mean - block.bias, variance))
         x = (x - mean) / jnp.sqrt(variance + 1e-5) * block.scale + block.shift
-        x = jnp.maximum(x, 0)[:, : height // 2 * 2, : width // 2 * 2]
-        x = x.reshape(len(x), height // 2, 2, width // 2, 2, -1).max((2, 4))
+        x = larger(x, jnp.zeros_like(x))[:, : height // 2 * 2, : width // 2 * 2]
+        x = larger(x[:, ::2], x[:, 1::2])
+        x = larger(x[:, :, ::2], x[:, :, 1::2])
     return x.reshape(len(x), -1), tuple(seen)
 
 
