@@ -113,7 +113,7 @@ def test_pull_is_that_of_the_dense_precision(line):
         state, params=jax.tree.map(lambda leaf: leaf + jnp.float32(0.3), state.params)
     )
     plain = MAML(LINE.model, LINE.likelihood, LINE.adaptation)
-    gradient, _ = jax.jit(plain._meta_gradient)(moved.params, batches[2], KEY)
+    gradient, _ = jax.jit(plain._gradient)(moved.params, batches[2], KEY)
     after, _ = line_step(moved, batches[2], KEY)
     (layer,), (mode,) = moved.params, moved.mode
     distance = [layer.weight.item() - mode.weight.item(), layer.bias.item() - mode.bias.item()]
@@ -138,7 +138,7 @@ def test_strength_keeps_parameters_near_the_mode():
 
 def test_batch_without_hints_is_refused():
     batch = STREAM.batch(KEY, 0)
-    with pytest.raises(ValueError, match="told when a phase begins; pass hints"):
+    with pytest.raises(ValueError, match="told where a phase begins; pass hints"):
         LINE.step(LINE.init(KEY, batch), batch.without_hints(), KEY)
 
 
