@@ -8,6 +8,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0"
 
 import hypothesis
+import pytest
 from jaxtyping import install_import_hook
 
 install_import_hook("taskmix", "beartype.beartype")
@@ -15,3 +16,10 @@ install_import_hook("taskmix", "beartype.beartype")
 # The first example of a property compiles and is slow; the later ones are not.
 hypothesis.settings.register_profile("taskmix", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("taskmix")
+
+
+def pytest_collection_modifyitems(items):
+    """A file's tests go to one worker, so that nothing is compiled twice, unless they say more."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(str(item.path)))

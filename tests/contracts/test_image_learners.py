@@ -36,7 +36,11 @@ KEY = jax.random.key(0)
 STAND_INS = ("maml",)
 NAMES = [
     pytest.param(
-        name, marks=() if method.classes_only or name in STAND_INS else (pytest.mark.slow,)
+        name,
+        marks=(
+            pytest.mark.xdist_group(f"images {name}"),
+            *(() if method.classes_only or name in STAND_INS else (pytest.mark.slow,)),
+        ),
     )
     for name, method in METHODS.items()
 ]

@@ -62,7 +62,11 @@ class Trained:
         return self.predict(self.state, support, query.x, hints)
 
 
-@pytest.fixture(scope="module", params=LEARNERS)
+# Learners share nothing, so they need not wait for each other.
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in LEARNERS],
+)
 def trained(request) -> Trained:
     learner = LEARNERS[request.param]
     traces = 0

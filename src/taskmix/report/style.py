@@ -37,13 +37,33 @@ class Line:
     dashes: tuple[float, tuple[float, ...]] | None = None
 
 
+LONG, SHORT, DOTS = (0.0, (4.0, 1.2)), (0.0, (2.2, 1.2)), (0.0, (1.0, 1.2))
+
 METHODS = {
     "nonparametric": Line("nonparametric (ours)", VERMILION, width=2.6),
     "task-aware": Line("task-aware (ours, told)", PURPLE, width=2.0),
     "mixture": Line("mixture", BLUE),
-    "uniform": Line("uniform", GREEN, dashes=(0.0, (4.0, 1.2))),
+    "uniform": Line("uniform", GREEN, dashes=LONG),
     "maml": Line("MAML", BLACK, width=1.2),
-    "maml-per-family": Line("MAML per family (told)", FAINT, dashes=(0.0, (1.5, 1.2))),
+    "fomaml": Line("first-order MAML", BLACK, width=1.2, dashes=LONG),
+    "maml-per-family": Line("MAML per family (told)", FAINT, dashes=DOTS),
+    "mt-net": Line("MT-net", SKY),
+    "t-net": Line("T-net", SKY, dashes=LONG),
+    "platipus": Line("PLATIPUS", ORANGE),
+    "llama": Line("LLAMA", ORANGE, dashes=LONG),
+    "versa": Line("VERSA", GREEN),
+    "mmaml": Line("MMAML", BLUE, dashes=LONG),
+    "meta-lstm": Line("meta-learner LSTM", FAINT),
+    "prototypical": Line("prototypical", YELLOW),
+    "matching": Line("matching (full context)", YELLOW, dashes=LONG),
+    "matching-simple": Line("matching", YELLOW, dashes=DOTS),
+    "replay": Line("replay", BLUE, dashes=DOTS),
+    "c-maml": Line("C-MAML", GREEN, dashes=DOTS),
+    "ewc": Line("EWC (told)", PURPLE, dashes=LONG),
+    "online-ewc": Line("online EWC (told)", PURPLE, dashes=SHORT),
+    "si": Line("SI (told)", PURPLE, dashes=DOTS),
+    "vcl": Line("VCL (told)", SKY, dashes=DOTS),
+    "laplace": Line("online Laplace (told)", ORANGE, dashes=DOTS),
 }
 """Methods in the order of legends and tables; dashes keep lines apart that often coincide."""
 
