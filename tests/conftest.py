@@ -3,9 +3,13 @@
 import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# Most of the time of a test is compilation. This leaves out the optimisation of machine code;
-# XLA's own passes, which decide what is computed and in which order, stay as they are.
-os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0"
+# Most of the time of a test is compilation. This leaves out the optimisation of machine code and
+# makes that code in the quickest way; XLA's own passes, which decide what is computed and in which
+# order, stay as they are. Tests of gradients ask for the code that users get.
+os.environ["XLA_FLAGS"] = (
+    f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0"
+    " --xla_cpu_use_fusion_emitters=false"
+)
 
 import hypothesis
 import pytest

@@ -46,7 +46,7 @@ class Constants:
     def init(self, key, example):
         raise NotImplementedError
 
-    step = has_room = grow = init
+    step = has_room = grow = parameters = init
 
 
 def examples(y, mask=None):

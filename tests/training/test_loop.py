@@ -159,6 +159,9 @@ class StandIn:
     def grow(self, state):
         return Tally(state.done, state.lot, jnp.zeros(2 * state.room.shape[0]))
 
+    def parameters(self, state):
+        return 1
+
 
 def test_more_chunks_and_shorter_ones_cause_no_further_trace():
     many, few = StandIn(), StandIn()
