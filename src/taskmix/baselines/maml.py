@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 
 import equinox as eqx
-import jax
 import optax
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
@@ -54,16 +53,8 @@ class Initialisation(Single):
     def _gradient(self, params: PyTree, batch: TaskBatch) -> tuple[PyTree, TaskResult]:
         return meta_gradient(self.model, self.likelihood, self.adaptation, params, batch)
 
-    def _moved(
-        self,
-        params: PyTree,
-        optimiser: PyTree,
-        gradient: PyTree,
-        size: Float[Array, ""] | float = 1.0,
-    ) -> MAMLState:
-        """One step of the optimiser, times ``size``."""
+    def _moved(self, params: PyTree, optimiser: PyTree, gradient: PyTree) -> MAMLState:
         updates, optimiser = optax.adam(self.meta_rate).update(gradient, optimiser)
-        updates = jax.tree.map(lambda update: size * update, updates)
         return MAMLState(optax.apply_updates(params, updates), optimiser)
 
     def _info(self, result: TaskResult, batch: TaskBatch) -> Info:
