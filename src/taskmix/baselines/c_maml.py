@@ -44,7 +44,7 @@ class CMAML(Initialisation):
       so that what is known already is not learned over and over.
     """
 
-    fast_rate: float = 0.01
+    fast_rate: float = 0.05
     """Rate at which the fast weights follow the current family."""
     threshold: float = 0.1
     """How much worse, as a fraction, fast weights may be; -1 gives them up at every batch."""
@@ -73,9 +73,11 @@ class CMAML(Initialisation):
         slow_loss, fast_loss = jnp.mean(slow_result.loss), jnp.mean(fast_result.loss)
         # A loss that is not a number is a change as well.
         changed = ~(fast_loss <= (1 + self.threshold) * slow_loss)
-        moved = self._moved(state.slow, state.optimiser, slow_gradient, self._size(slow_loss))
-        fast = choose(changed, moved.params, self._followed(state.params, fast_gradient))
-        return CMAMLState(fast, moved.optimiser, moved.params), self._info(fast_result, batch)
+        moved = self._moved(state.slow, state.optimiser, slow_gradient)
+        size = self._size(slow_loss)
+        slow = jax.tree.map(lambda old, new: old + size * (new - old), state.slow, moved.params)
+        fast = choose(changed, slow, self._followed(state.params, fast_gradient))
+        return CMAMLState(fast, moved.optimiser, slow), self._info(fast_result, batch)
 
     def _size(self, loss: Float[Array, ""]) -> Float[Array, ""] | float:
         return 1.0 if math.isinf(self.modulation) else -jnp.expm1(-self.modulation * loss)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 
 import equinox as eqx
-import jax
 import optax
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
@@ -69,16 +68,8 @@ class Initialisation(Single):
         result = query_result(self.likelihood, outputs, query)
         return result.loss, result
 
-    def _moved(
-        self,
-        params: PyTree,
-        optimiser: PyTree,
-        gradient: PyTree,
-        size: Float[Array, ""] | float = 1.0,
-    ) -> MAMLState:
-        """One step of the optimiser, times ``size``."""
+    def _moved(self, params: PyTree, optimiser: PyTree, gradient: PyTree) -> MAMLState:
         updates, optimiser = self._optimiser().update(gradient, optimiser)
-        updates = jax.tree.map(lambda update: size * update, updates)
         return MAMLState(optax.apply_updates(params, updates), optimiser)
 
     def _info(self, result: TaskResult, batch: TaskBatch) -> Info:
