@@ -76,7 +76,6 @@ def test_chunks_hold_every_iteration_once(two_seeds):
 
 def test_chunk_holds_the_state_that_was_evaluated(two_seeds):
     state, chunks = two_seeds
-    # The states before were donated to the steps that followed.
     jax.tree.map(np.testing.assert_array_equal, chunks[-1].state, state)
     copies = []
     train(
@@ -159,6 +158,9 @@ class StandIn:
     def grow(self, state):
         return Tally(state.done, state.lot, jnp.zeros(2 * state.room.shape[0]))
 
+    def parameters(self, state):
+        return 1
+
 
 def test_more_chunks_and_shorter_ones_cause_no_further_trace():
     many, few = StandIn(), StandIn()
@@ -231,7 +233,7 @@ def test_seeds_that_cannot_be_are_refused(seeds):
         trained(StandIn(), seeds)
 
 
-@pytest.mark.parametrize("field", ["evaluate_every", "test_tasks"])
+@pytest.mark.parametrize("field", ["evaluate_every", "test_tasks", "skips_in_a_row"])
 def test_settings_below_one_are_refused(field):
     with pytest.raises(ValueError, match=f"{field} is 0"):
         Settings(**{field: 0})
