@@ -14,6 +14,7 @@ COMMANDS = {
     "compare": "train several methods on the same stream, and compare them",
     "reproduce": "repeat a figure of the paper",
     "resume": "go on with what was interrupted",
+    "export": "write what a run has learned, to be shared",
     "methods": "list the methods",
     "data": "prepare images for training, and look at them",
 }

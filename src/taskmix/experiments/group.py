@@ -6,6 +6,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -48,6 +49,18 @@ class Keeping:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least {least}.")
 
 
+def shapes_of(stream: Stream) -> dict[str, Any]:
+    """Shapes and types of the examples of a batch, without the axis of tasks."""
+    batch = jax.eval_shape(lambda: stream.batch(jax.random.key(0), 0))
+    return {
+        part: {
+            field: {"shape": list(values.shape[1:]), "dtype": str(values.dtype)}
+            for field, values in (("x", examples.x), ("y", examples.y))
+        }
+        for part, examples in (("support", batch.support), ("query", batch.query))
+    }
+
+
 class Group:
     """One run a seed: folders, records and the best states, which go on together or not at all."""
 
@@ -68,6 +81,7 @@ class Group:
         self._checkpoints = [
             Checkpoints(folder.path / "checkpoints", folder.runs) for folder in folders
         ]
+        self._example = shapes_of(stream)
         self._saved = 0
         self._since = time.monotonic()
 
@@ -78,6 +92,7 @@ class Group:
         start = None if found is None else self._restored(found)
         for checkpoints in self._checkpoints:
             checkpoints.forget_after(start.iteration if start else 0)
+            checkpoints.prune(self.keeping.keep)
         for folder, record in zip(self.folders, self.records, strict=True):
             folder.begin(record.metrics, record.events)
         self._saved = start.iteration if start else 0
@@ -114,6 +129,7 @@ class Group:
                 "seconds": chunk.seconds,
                 "metrics": record.metrics,
                 "events": record.events,
+                "example": self._example,
             }
             if self.best is not None:
                 arrays |= as_arrays(self.best.state[position], "best")

@@ -78,7 +78,7 @@ class Checkpoints:
             "iteration": checkpoint.iteration,
             "facts": checkpoint.facts,
         }
-        arrays = {name: np.ascontiguousarray(array) for name, array in checkpoint.arrays.items()}
+        arrays = {name: np.asarray(array, order="C") for name, array in checkpoint.arrays.items()}
         content = save(arrays, {"taskmix": json.dumps(facts, allow_nan=False)})
         manifest = {
             "format": FORMAT,
