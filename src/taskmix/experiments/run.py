@@ -99,6 +99,8 @@ def _train(
 
     def observe(chunk: Chunk) -> None:
         last = chunk.iteration == progress.iterations
+        # Once, so that a request which comes in between does not stop what was not saved.
+        asked = watch.asked
         try:
             group.add(chunk)
         except OSError:
@@ -106,14 +108,14 @@ def _train(
             if chunk.iteration:
                 group.save(chunk)
             raise
-        if last or group.due(chunk.iteration) or (watch.asked and chunk.iteration):
+        if last or group.due(chunk.iteration) or (asked and chunk.iteration):
             group.save(chunk)
         progress.update(chunk)
         watch.progressed()
-        if watch.asked and not last:
+        if asked and not last:
             for folder in group.folders:
-                folder.note("stopped", signal=watch.asked, iteration=chunk.iteration)
-            raise Stopped(watch.asked, chunk.iteration)
+                folder.note("stopped", signal=asked, iteration=chunk.iteration)
+            raise Stopped(asked, chunk.iteration)
 
     with progress, watching(watch):
         start, problems = group.resume()
