@@ -158,6 +158,7 @@ def test_every_learner_comes_back_from_its_description(experiment, name, rule):
         {"model": "system"},
         {"model": {"type": "MLP"}},
         {"model": None},
+        {"model": 3},
         {"adaptation": {"type": "Adaptation", "steps": "1"}},
         {"more": 1},
     ],

@@ -37,7 +37,7 @@ from taskmix.report import loss_figure, read_runs, responsibility_figure
 from taskmix.training import Settings
 from taskmix.training.files import write_json
 from taskmix.training.loop import check_seeds
-from taskmix.training.watch import Request, StopRequest, end_with_parent
+from taskmix.training.watch import SIGNALS, Request, StopRequest, end_with_parent
 
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"
 # Spawned, because a process that has used JAX must not be forked.
@@ -193,8 +193,9 @@ def _begin_worker(request: Request) -> None:
     global _heard
     _heard = request
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD}"
-    # Ctrl-C reaches every process of a terminal; the first of them passes it on as a request.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Signals may reach every process of a group; the first of them passes them on as a request.
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     end_with_parent()
 
 

@@ -59,9 +59,9 @@ def _value(value: Any, hint: Any) -> Any:
         if value not in FUNCTIONS:
             raise ValueError(f"{value[:60]!r} is no function that this version knows")
         return FUNCTIONS[value]
-    expected: Any = {bool: bool, int: int, float: (int, float)}.get(hint, object)
-    if not isinstance(value, expected) or (isinstance(value, bool) and hint in (int, float)):
-        raise ValueError(f"{value!r} is not of the type {hint.__name__}")
+    kinds = typing.get_args(hint) or (hint,)
+    if not any(kind in (Any, type(value)) or (kind, type(value)) == (float, int) for kind in kinds):
+        raise ValueError(f"{value!r} is not of the type {hint}")
     return value
 
 

@@ -167,7 +167,7 @@ def _restored(
         first = jax.eval_shape(learner.init, jax.random.key(0), _example(described["example"]))
         state = from_arrays(learner, first, arrays, "state")
         return Predictor(learner, jax.tree.map(jnp.asarray, state), described)
-    except (Broken, ValueError, KeyError, TypeError) as error:
+    except (Broken, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{where} holds no model that this version can use: {error}.") from error
 
 
