@@ -4,6 +4,7 @@ import json
 import random
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -27,7 +28,7 @@ LINE = {
     "clusters": 1,
     "families": {
         "polynomial": {"error": 1.5, "ci95": 0.25},
-        "sinusoid": {"error": None, "ci95": 0},
+        "sinusoid": {"error": None, "ci95": 0.0},
     },
 }
 CONFIG = {
@@ -64,7 +65,8 @@ def test_state_and_settings_come_back_as_they_were(exported):
 def test_prediction_is_that_of_the_learner(exported):
     x = np.linspace(-1, 1, 5, dtype=np.float32)[:, None]
     prediction = taskmix.load(exported).predict(x, 2 * x, x[:3])
-    expected = jax.jit(LEARNER.predict)(STATE, Examples.full(x, 2 * x), x[:3])
+    given = jnp.asarray(x)
+    expected = jax.jit(LEARNER.predict)(STATE, Examples.full(given, 2 * given), given[:3])
     np.testing.assert_allclose(prediction.mean, expected.mean, rtol=1e-5)
 
 

@@ -99,8 +99,6 @@ def _train(
 
     def observe(chunk: Chunk) -> None:
         last = chunk.iteration == progress.iterations
-        # Once, so that a request which comes in between does not stop what was not saved.
-        asked = watch.asked
         try:
             group.add(chunk)
         except OSError:
@@ -108,6 +106,8 @@ def _train(
             if chunk.iteration:
                 group.save(chunk)
             raise
+        # Once, so that a request which comes in between does not stop what was not saved.
+        asked = watch.asked
         if last or group.due(chunk.iteration) or (asked and chunk.iteration):
             group.save(chunk)
         progress.update(chunk)
