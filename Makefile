@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test slow check format bench clean
+.PHONY: help setup demo test slow soak check format bench clean
 
 help:  ## List the targets
 	@grep -E '^[a-z]+:.*  ## ' Makefile | sed -E 's/:.*  ## /\t/' | expand -t 10
@@ -21,10 +21,13 @@ demo: setup  ## Run the continual regression stream and draw its figure
 	$(BIN)/taskmix reproduce figure-5 --seeds 10 --workers 2 --out runs/demo
 
 test: setup  ## Run the tests, without the slow ones
-	$(BIN)/pytest -m "not slow" -n 2 --dist loadgroup
+	$(BIN)/pytest -m "not slow and not soak" -n 2 --dist loadgroup
 
 slow: setup  ## Run the slow tests
 	$(BIN)/pytest -m slow
+
+soak: setup  ## Kill runs, damage their files and see that they survive
+	$(BIN)/pytest -m soak
 
 check: setup  ## Check format, lint, types and the direction of imports
 	$(BIN)/ruff format --check .

@@ -33,6 +33,9 @@ BAD = {
     "unknown method to compare": (["compare", "regression", "--methods", "mml"], "'maml'"),
     "unknown figure": (["reproduce", "figure5"], "Did you mean 'figure-5'"),
     "flag of methods": (["methods", "--all"], "--all"),
+    "nothing to resume": (["resume", "runs/none"], "runs/none is not a folder"),
+    "nothing to export": (["export", "runs/none", "--out", "model"], "config.json is missing"),
+    "no checkpoint to keep": ([*RUN, "--keep", "0"], "keep is 0; it must be at least 1"),
 }
 
 

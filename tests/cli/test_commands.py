@@ -1,11 +1,15 @@
 """Whole commands on a stream of a few iterations."""
 
 import json
+import signal
+import time
 
+import numpy as np
 import pytest
 
 import taskmix
 from taskmix.cli import main
+from taskmix.training import TrainingProgress
 
 SMALL = [
     *("--families", "linear", "step"),
@@ -40,7 +44,8 @@ def comparison(tmp_path_factory):
 
 def test_run_leaves_the_files_of_a_run_folder(run_folder):
     assert {path.name for path in run_folder.iterdir()} == {
-        *("config.json", "metrics.jsonl", "events.jsonl", "summary.json", "figures")
+        *("config.json", "metrics.jsonl", "events.jsonl", "summary.json", "figures"),
+        *("command.json", "checkpoints"),
     }
     assert {path.suffix for path in (run_folder / "figures").iterdir()} == {".png", ".pdf"}
 
@@ -155,6 +160,63 @@ def test_reproduce_ends_with_the_path_of_the_figure(tmp_path, capsys):
     assert shown.rstrip().endswith(str(figure))
     assert figure.exists()
     assert "nonparametric" in shown
+
+
+def test_same_command_again_trains_nothing(run_folder, capsys, monkeypatch):
+    monkeypatch.setattr("taskmix.experiments.run.train", None)
+    assert main(["resume", str(run_folder)]) == 0
+    assert f"results: {run_folder}" in capsys.readouterr().out
+
+
+def test_comparison_keeps_what_has_ended_and_repeats_what_has_not(comparison):
+    (comparison / "maml" / "seed-4" / "summary.json").unlink()
+    kept = comparison / "maml-per-family" / "seed-3" / "summary.json"
+    changed, before = kept.stat().st_mtime_ns, (comparison / "comparison.json").read_bytes()
+    assert main(["resume", str(comparison)]) == 0
+    assert kept.stat().st_mtime_ns == changed
+    assert (comparison / "comparison.json").read_bytes() == before
+
+
+def test_stopped_run_exits_with_the_code_of_the_signal_and_goes_on(tmp_path, capsys, run_folder):
+    out = tmp_path / "run"
+    command = ["run", "regression", "--method", "maml", "--seed", "3", "--out", str(out), *SMALL]
+
+    def interrupt(self, chunk):
+        if chunk.iteration == 12:
+            signal.raise_signal(signal.SIGINT)
+            time.sleep(0.5)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TrainingProgress, "update", interrupt)
+        with pytest.raises(SystemExit, match="130"):
+            main(command)
+    assert f"taskmix resume {out} goes on" in capsys.readouterr().err
+    assert main(["resume", str(out), "--quiet"]) == 0
+    for name in ("metrics.jsonl", "events.jsonl"):
+        again, before = (
+            [{**line, "seconds": None} for line in read_lines(folder / name)]
+            for folder in (out, run_folder)
+        )
+        assert again == before
+
+
+def test_exported_model_predicts_as_the_learner_did(run_folder, tmp_path, capsys):
+    out = tmp_path / "model"
+    assert main(["export", str(run_folder), "--out", str(out)]) == 0
+    assert f"model: {out}" in capsys.readouterr().out
+    assert {path.name for path in out.iterdir()} == {
+        *("model.json", "model.safetensors", "checksums.json", "README.md")
+    }
+    predictor = taskmix.load(out)
+    assert predictor.learner.adaptation.steps == 1
+    x = np.linspace(-1, 1, 5)[:, None]
+    prediction = predictor.predict(x, 2 * x, x)
+    assert prediction.mean.shape == (5, 1)
+    assert np.isfinite(prediction.mean).all()
+    with pytest.raises(ValueError, match="support_x has shape"):
+        predictor.predict(x[:, 0], x, x)
+    with pytest.raises(ValueError, match="not finite"):
+        predictor.predict(x, x * np.nan, x)
 
 
 def test_methods_lists_names_years_and_parameters(capsys):

@@ -14,7 +14,7 @@ from taskmix.likelihood import Gaussian
 from taskmix.models import MLP
 from taskmix.streams import Phase
 from taskmix.tasks import Examples, Hints, TaskBatch
-from taskmix.training import Chunk, Settings, train
+from taskmix.training import Chunk, Settings, Start, train
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +23,8 @@ class Lines:
 
     turn: int = 13
     stop: int = 21
+    broken: tuple[int, int] = (-1, 0)
+    """Iteration and task of a target that is not a number."""
     families = ("rising", "falling")
 
     @property
@@ -31,7 +33,12 @@ class Lines:
 
     def batch(self, key, iteration) -> TaskBatch:
         falling = jnp.asarray(iteration) >= self.turn
-        return _lines(jax.random.fold_in(key, iteration), jnp.full(2, falling, dtype=int))
+        batch = _lines(jax.random.fold_in(key, iteration), jnp.full(2, falling, dtype=int))
+        at, task = self.broken
+        y = batch.query.y.at[task].add(jnp.where(iteration == at, jnp.nan, 0.0))
+        # The first input tells the iteration, so that a learner can be made to fail there.
+        x = batch.query.x.at[0, 0, 0].set(iteration)
+        return dataclasses.replace(batch, query=Examples(x, y, batch.query.mask))
 
     def test_tasks(self, key, family, tasks) -> TaskBatch:
         return _lines(key, jnp.full(tasks, family))
@@ -76,7 +83,6 @@ def test_chunks_hold_every_iteration_once(two_seeds):
 
 def test_chunk_holds_the_state_that_was_evaluated(two_seeds):
     state, chunks = two_seeds
-    # The states before were donated to the steps that followed.
     jax.tree.map(np.testing.assert_array_equal, chunks[-1].state, state)
     copies = []
     train(
@@ -127,6 +133,8 @@ class StandIn:
     told: Told = Told.NOTHING
     breaks_at: int = -1
     """Iteration at which the loss of the seeds with a high lot is not a number."""
+    broken_batches: tuple[int, ...] = ()
+    """Iterations whose batch spoils the state, told by the batch itself."""
     room: int = 100
     likelihood: Gaussian = Gaussian()
     model: MLP = MLP()
@@ -139,6 +147,8 @@ class StandIn:
     def step(self, state, batch, key):
         self.hints.append(batch.hints)
         broken = (state.done == self.breaks_at) & (state.lot > 0.5)
+        broken |= jnp.any(~jnp.isfinite(batch.query.y))
+        spoilt = jnp.isin(batch.query.x[0, 0, 0], jnp.asarray(self.broken_batches, float))
         info = Info(
             loss=jnp.where(broken, jnp.nan, 1.0),
             error=jnp.ones(2),
@@ -147,7 +157,8 @@ class StandIn:
             spawned=jnp.asarray(False),
             suspicion=jnp.asarray(0.0),
         )
-        return Tally(state.done + 1, state.lot, state.room), info
+        lot = jnp.where(spoilt, jnp.nan, state.lot)
+        return Tally(state.done + 1, lot, state.room), info
 
     def predict(self, state, support, query_x, hints=None, query_mask=None):
         zero = jnp.zeros_like(query_x)
@@ -221,11 +232,78 @@ def test_capacity_doubles_before_it_is_needed():
     assert [chunk.iteration for chunk in chunks if chunk.grown] == [5, 10, 20]
 
 
-def test_loss_that_is_not_finite_names_seed_and_iteration():
+def resumed(learner, seeds, chunk: Chunk) -> tuple[object, list[Chunk]]:
+    """What training comes to that goes on from a chunk, by way of the host's memory."""
+    state = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), chunk.state)
+    start = Start(chunk.iteration, state, chunk.seconds, (0,) * len(seeds))
+    seen: list[Chunk] = []
+    return train(learner, STREAM, seeds, SETTINGS, seen.append, start), seen
+
+
+def assert_same(one: Chunk, other: Chunk) -> None:
+    assert (one.iteration, one.grown) == (other.iteration, other.grown)
+    jax.tree.map(
+        np.testing.assert_array_equal,
+        (one.info, one.families, one.evaluation, one.state),
+        (other.info, other.families, other.evaluation, other.state),
+    )
+
+
+def test_training_that_goes_on_gives_the_same_bits(two_seeds):
+    state, chunks = two_seeds
+    again, rest = resumed(MAML(**PARTS), [3, 7], chunks[3])
+    jax.tree.map(np.testing.assert_array_equal, again, state)
+    for one, other in zip(rest, chunks[4:], strict=True):
+        assert_same(one, other)
+        assert one.seconds > chunks[3].seconds
+
+
+@pytest.mark.parametrize("position", [1, 2, 4, 6])
+def test_capacity_that_had_grown_is_as_it_was(position):
+    _, chunks = trained(StandIn(room=4), [0, 1])
+    _, rest = resumed(StandIn(room=4), [0, 1], chunks[position])
+    for one, other in zip(rest, chunks[position + 1 :], strict=True):
+        assert_same(one, other)
+
+
+def test_start_that_is_no_end_of_a_chunk_is_refused():
+    with pytest.raises(ValueError, match="Iteration 4 is no end of a chunk"):
+        train(StandIn(), STREAM, [0], SETTINGS, print, Start(4, None, 0.0, (0,)))
+
+
+def test_batch_that_is_not_finite_is_skipped_and_leaves_the_state_alone():
+    _, chunks = trained(StandIn(broken_batches=(6, 16)), [0, 1])
+    skipped = {chunk.iteration: chunk.skips for chunk in chunks}
+    assert [n for n, skips in skipped.items() if skips is not None] == [10, 20]
+    np.testing.assert_array_equal(skipped[10].batch, [[False, True, False, False, False]] * 2)
+    np.testing.assert_array_equal(skipped[20].batch, [[False, True, False, False, False]] * 2)
+    assert int(chunks[-1].state.done[0]) == 19
+    assert not skipped[10].task.any()
+
+
+def test_task_with_a_number_that_is_not_finite_is_named():
+    _, chunks = trained(StandIn(), [0], stream=Lines(broken=(6, 1)))
+    (skips,) = [chunk.skips for chunk in chunks if chunk.skips is not None]
+    np.testing.assert_array_equal(np.argwhere(skips.task), [[0, 1, 1]])
+
+
+def test_losses_that_stay_not_finite_name_seed_and_iteration():
     state, _ = trained(StandIn(), range(8))
     safe, broken = int(np.argmin(state.lot)), int(np.argmax(state.lot))
-    with pytest.raises(ValueError, match=f"seed {broken} is not finite at iteration 7;"):
-        trained(StandIn(breaks_at=7), [safe, broken])
+    settings = Settings(evaluate_every=5, test_tasks=3, skips_in_a_row=4)
+    with pytest.raises(ValueError, match=f"seed {broken} is not finite at iteration 7; 4 batches"):
+        trained(StandIn(breaks_at=7), [safe, broken], settings)
+
+
+def test_skips_are_counted_across_an_interruption():
+    settings = Settings(evaluate_every=5, test_tasks=3, skips_in_a_row=4)
+    learner = StandIn(broken_batches=(8, 9, 10, 11))
+    seen: list[Chunk] = []
+    with pytest.raises(ValueError, match="at iteration 8; 4 batches"):
+        train(learner, STREAM, [0], settings, seen.append)
+    state = seen[2].state
+    with pytest.raises(ValueError, match="at iteration 8; 4 batches"):
+        train(learner, STREAM, [0], settings, print, Start(10, state, 0.0, (2,)))
 
 
 @pytest.mark.parametrize("seeds", [[], [1, 1], [-1], [2**32]])
@@ -234,7 +312,7 @@ def test_seeds_that_cannot_be_are_refused(seeds):
         trained(StandIn(), seeds)
 
 
-@pytest.mark.parametrize("field", ["evaluate_every", "test_tasks"])
+@pytest.mark.parametrize("field", ["evaluate_every", "test_tasks", "skips_in_a_row"])
 def test_settings_below_one_are_refused(field):
     with pytest.raises(ValueError, match=f"{field} is 0"):
         Settings(**{field: 0})

@@ -1,13 +1,16 @@
 """Hand-made chunks of two seeds: 2 families, 2 test tasks each, capacity 3."""
 
+import dataclasses
 from functools import partial
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from taskmix.evaluation import Evaluation
 from taskmix.training import Chunk, Record
+from taskmix.training.skips import Skips
 
 FAMILIES = ("a", "b")
 
@@ -101,3 +104,50 @@ def test_history_has_a_row_per_iteration(chunk, name, shape):
     record.add(chunk(2, [1, 2], 2))
     record.add(chunk(3, [2], 2))
     assert getattr(record, name).shape == shape
+
+
+def skipping(chunk, skipped: list[bool], tasks: list[list[bool]]) -> Chunk:
+    """The same chunk, some batches of which were skipped by seed 0."""
+    batch, task = np.array([skipped, [False] * len(skipped)]), np.array([tasks, tasks])
+    info = jax.tree.map(np.copy, chunk.info)
+    info.loss[batch] = np.nan
+    info.error[batch] = np.nan
+    return dataclasses.replace(chunk, info=info, skips=Skips(batch, task & batch[..., None]))
+
+
+def test_skipped_batch_is_an_event_with_the_tasks_at_fault(chunk):
+    one = skipping(chunk(4, [1, 1], 3), [False, True], [[False, False], [False, True]])
+    record = Record(FAMILIES, 0)
+    line, events = record.add(one)
+    assert events == [{"iteration": 3, "event": "batch skipped", "tasks": [1]}]
+    assert line["loss"] == 2.0
+    assert line["prequential"] == {"a": 1.0, "b": 4.0}
+    assert record.skipped_in_a_row == 1
+
+
+def test_chunk_of_skipped_batches_has_no_loss(chunk):
+    line, _ = Record(FAMILIES, 0).add(skipping(chunk(2, [1, 1], 3), [True] * 2, [[True] * 2] * 2))
+    assert (line["loss"], line["prequential"]) == (None, {})
+
+
+@pytest.mark.parametrize(("skipped", "in_a_row"), [([True, False], 0), ([True, True], 2)])
+def test_skips_in_a_row_end_with_the_chunk(chunk, skipped, in_a_row):
+    record = Record(FAMILIES, 0)
+    record.add(skipping(chunk(2, [1, 1], 3), skipped, [[True] * 2] * 2))
+    assert record.skipped_in_a_row == in_a_row
+
+
+def test_other_seed_is_not_told_of_the_skip(chunk):
+    one = skipping(chunk(2, [1, 1], 3), [True, True], [[True] * 2] * 2)
+    assert Record(FAMILIES, 1).add(one)[1] == []
+
+
+def test_restored_record_goes_on_as_the_old_one(chunk):
+    old = Record(FAMILIES, 0)
+    old.add(chunk(2, [1, 2], 2))
+    new = Record.restored(FAMILIES, 0, old.arrays(), old.metrics, old.events)
+    for record in (old, new):
+        record.add(chunk(3, [3], 4, grown=True))
+    assert (old.metrics, old.events) == (new.metrics, new.events)
+    for name in ("errors", "family", "responsibilities"):
+        np.testing.assert_array_equal(getattr(old, name), getattr(new, name))

@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from taskmix.training.run_folder import RunFolder, as_json, claim, software, write_json
+from taskmix.training.files import write_json
+from taskmix.training.run_folder import RunFolder, as_json, claim, software
 
 
 def test_new_folder_holds_the_settings_and_the_versions(tmp_path):
-    RunFolder.create(tmp_path / "a" / "run", {"seed": 3})
+    RunFolder.open(tmp_path / "a" / "run", {"seed": 3})
     config = json.loads((tmp_path / "a" / "run" / "config.json").read_text())
     assert config["seed"] == 3
     assert {"taskmix", "jax", "python", "system"} <= set(config["software"])
@@ -25,7 +26,7 @@ def test_software_names_neither_the_machine_nor_its_paths():
 
 
 def test_lines_are_on_disk_as_soon_as_they_are_added(tmp_path):
-    folder = RunFolder.create(tmp_path / "run", {})
+    folder = RunFolder.open(tmp_path / "run", {})
     folder.add_metrics({"iteration": 0})
     folder.add_metrics({"iteration": 5})
     folder.add_event({"event": "spawned"})
@@ -59,8 +60,7 @@ def test_folder_that_cannot_be_made_says_why(tmp_path):
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
 def test_full_disk_says_so(tmp_path):
-    folder = RunFolder.create(tmp_path / "run", {})
-    (tmp_path / "run" / "metrics.jsonl").unlink()
+    folder = RunFolder.open(tmp_path / "run", {})
     (tmp_path / "run" / "metrics.jsonl").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left on device; make room"):
         folder.add_metrics({"iteration": 0})

@@ -13,6 +13,8 @@ COMMANDS = {
     "run": "train one method on an experiment",
     "compare": "train several methods on the same stream, and compare them",
     "reproduce": "repeat a figure of the paper",
+    "resume": "go on with what was interrupted",
+    "export": "write what a run has learned, to be shared",
     "methods": "list the methods",
     "data": "prepare images for training, and look at them",
 }
@@ -31,7 +33,10 @@ HELP = "\n".join(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code is 0, 2 for what the user can put right, or 130."""
+    """Run one command; the exit code is 0, 2 for what the user can put right, or 130.
+
+    A run that is stopped by a signal in good order exits with 128 and the signal's number.
+    """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
         return _dispatch(arguments)

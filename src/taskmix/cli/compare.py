@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from rich.console import Console
 
-from taskmix.cli.flags import first_argument, parse
+from taskmix.cli.flags import Flat, first_argument, parse
+from taskmix.cli.interruptions import interruptible, owned
 from taskmix.cli.output import console_for, show
 from taskmix.cli.settings import chosen_experiment, with_experiment
 from taskmix.experiments import (
@@ -26,15 +29,19 @@ from taskmix.experiments import (
     methods_for,
     run_method,
 )
+from taskmix.experiments.group import Keeping
 from taskmix.experiments.methods import learner_class
 from taskmix.experiments.summary import Summary
 from taskmix.learner import Learner
 from taskmix.report import loss_figure, read_runs, responsibility_figure
 from taskmix.training import Settings
+from taskmix.training.files import write_json
 from taskmix.training.loop import check_seeds
-from taskmix.training.run_folder import claim, write_json
+from taskmix.training.watch import SIGNALS, Request, StopRequest, end_with_parent
 
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"
+# Spawned, because a process that has used JAX must not be forked.
+SPAWN = get_context("spawn")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +51,8 @@ class SeveralFlags:
     seeds: tuple[int, ...] = (0, 1, 2)
     """One run of each method per seed, trained side by side."""
     out: Path | None = None
-    """Folder to create for the results (default: runs/NAME)."""
+    """Folder to create for the results, or to go on in (default: runs/NAME)."""
+    keeping: Annotated[Keeping, Flat] = Keeping()
     workers: int = 1
     """Processes to share methods and seeds out to; one a core is best."""
     quiet: bool = False
@@ -66,17 +74,52 @@ def main(arguments: Sequence[str]) -> None:
     flags: Any = parse(asked_for, arguments[1:], f"taskmix compare {name}")
     out = flags.out or Path("runs", f"compare-{name}")
     methods = flags.methods or methods_for(flags.experiment.learner_settings()["likelihood"])
-    comparison = compare_methods(name, methods, flags, out)
+    plan = planned(name, methods, flags)
+    request = plan.request()
+    with owned(out, ["compare", *arguments]), interruptible(out, request):
+        comparison = plan.train(out, request)
     show(Console(), comparison, out, draw(out, methods))
 
 
-def compare_methods(
-    experiment: str, methods: Sequence[str], flags: Any, out: Path
-) -> dict[str, Any]:
-    """Train every method on every seed and write what came out.
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Methods and seeds to be trained; everything that can be wrong with them has been checked."""
 
-    ``flags`` are ``SeveralFlags`` with an experiment.
-    """
+    experiment: str
+    learners: Mapping[str, Learner]
+    flags: Any
+    """``SeveralFlags`` with an experiment."""
+
+    def request(self) -> Request:
+        """One to stop, which all workers hear."""
+        return StopRequest() if self.flags.workers == 1 else SPAWN.Value("i", 0)
+
+    def train(self, out: Path, request: Request) -> dict[str, Any]:
+        """Train every method on every seed and write what came out.
+
+        Runs that have ended are left as they are, those that were interrupted go on.
+        """
+        flags, workers = self.flags, self.flags.workers
+        # Only what a worker process can be sent: the class of the flags is made on the spot.
+        console = partial(console_for, flags.quiet, plain=workers > 1)
+        train = partial(
+            _train, self.experiment, flags.experiment, flags.training, flags.keeping, out, console
+        )
+        groups = [flags.seeds[first::workers] for first in range(workers)]
+        jobs = [(name, one, seeds) for name, one in self.learners.items() for seeds in groups]
+        jobs = [job for job in jobs if job[-1]]
+        if workers == 1:
+            summaries = [train(request, *job) for job in jobs]
+        else:
+            summaries = _shared_out(train, jobs, workers, request)
+        told = {name: learner.told.value for name, learner in self.learners.items()}
+        comparison = compare(self.experiment, told, chain.from_iterable(summaries))
+        write_json(out / "comparison.json", comparison)
+        return comparison
+
+
+def planned(experiment: str, methods: Sequence[str], flags: Any) -> Plan:
+    """Whatever is wrong is said here, before any folder exists."""
     if not methods or len(set(methods)) != len(methods):
         raise ValueError(f"--methods is {list(methods)}; name at least one, and each once.")
     if flags.workers < 1:
@@ -84,24 +127,8 @@ def compare_methods(
     settings = flags.experiment.learner_settings()
     learners = {name: variant(name, settings) for name in methods}
     check_seeds(flags.seeds)
-    # Whatever is wrong with the stream is said before the folder exists.
     flags.experiment.stream()
-    claim(out)
-    # Only what a worker process can be sent: the class of the flags is made on the spot.
-    console = partial(console_for, flags.quiet, plain=flags.workers > 1)
-    train = partial(_train, experiment, flags.experiment, flags.training, out, console)
-    groups = [flags.seeds[first :: flags.workers] for first in range(flags.workers)]
-    jobs = [(name, seeds) for name in learners for seeds in groups if seeds]
-    if flags.workers == 1:
-        summaries = [train(name, learners[name], seeds) for name, seeds in jobs]
-    else:
-        with _pool(flags.workers) as pool:
-            each = [pool.submit(train, name, learners[name], seeds) for name, seeds in jobs]
-            summaries = [job.result() for job in each]
-    told = {name: learner.told.value for name, learner in learners.items()}
-    comparison = compare(experiment, told, chain.from_iterable(summaries))
-    write_json(out / "comparison.json", comparison)
-    return comparison
+    return Plan(experiment, learners, flags)
 
 
 def variant(name: str, settings: Mapping[str, Any]) -> Learner:
@@ -119,25 +146,57 @@ def _train(
     label: str,
     experiment: Experiment,
     training: Settings,
+    keeping: Keeping,
     out: Path,
     console: Callable[[], Console],
+    request: Request,
     name: str,
     learner: Learner,
     seeds: Sequence[int],
 ) -> list[Summary]:
     labels = {"experiment": label, "method": name}
     folder = partial(_folder, out / name.replace(":", "-"))
-    return run_method(experiment, labels, learner, seeds, folder, training, console())
+    return run_method(
+        experiment, labels, learner, seeds, folder, training, console(), keeping, request
+    )
 
 
-def _pool(workers: int) -> ProcessPoolExecutor:
-    # Spawned, because a process that has used JAX must not be forked.
-    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_one_thread)
+def _shared_out(
+    train: Callable[..., list[Summary]], jobs: Sequence[tuple], workers: int, request: Request
+) -> list[list[Summary]]:
+    """What ``train`` gives for every job, each done by one of several processes."""
+    with ProcessPoolExecutor(
+        workers, mp_context=SPAWN, initializer=_begin_worker, initargs=(request,)
+    ) as pool:
+        each = [pool.submit(_in_worker, train, *job) for job in jobs]
+        try:
+            return [job.result() for job in each]
+        except BrokenProcessPool:
+            raise OSError(
+                "A worker process has died, perhaps for want of memory; what it had done is kept. "
+                "Give the command again, with fewer --workers in another --out if need be."
+            ) from None
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
-def _one_thread() -> None:
+def _in_worker(train: Callable[..., list[Summary]], *job: Any) -> list[Summary]:
+    return train(_heard, *job)
+
+
+_heard: Request = StopRequest()
+"""In a worker process: the request that it shares with the process which started it."""
+
+
+def _begin_worker(request: Request) -> None:
     """A worker has one core to itself; threads of its own would only contend for it."""
+    global _heard
+    _heard = request
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD}"
+    # Signals may reach every process of a group; the first of them passes them on as a request.
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    end_with_parent()
 
 
 def _folder(parent: Path, seed: int) -> Path:

@@ -9,8 +9,9 @@ from typing import Any
 
 from rich.console import Console
 
-from taskmix.cli.compare import SeveralFlags, compare_methods
+from taskmix.cli.compare import SeveralFlags, planned
 from taskmix.cli.flags import first_argument, parse
+from taskmix.cli.interruptions import interruptible, owned
 from taskmix.cli.output import show
 from taskmix.cli.settings import chosen_experiment, with_experiment
 from taskmix.report import loss_figure, read_runs, responsibility_figure, shot_table
@@ -47,23 +48,30 @@ def main(arguments: Sequence[str]) -> None:
     asked_for = with_experiment(SeveralFlags, chosen_experiment(experiment, arguments[1:]))
     flags: Any = parse(asked_for, arguments[1:], f"taskmix reproduce {name}")
     out = flags.out or Path("runs", name)
+    command = ["reproduce", *arguments]
     if name == TABLE:
-        _table(flags, out)
-    else:
-        figure = FIGURES[name]
-        comparison = compare_methods(experiment, figure.methods, flags, out)
-        show(Console(), comparison, out, figure.draw(read_runs(out), out / "figures" / name))
+        _table(flags, out, command)
+        return
+    figure = FIGURES[name]
+    plan = planned(experiment, figure.methods, flags)
+    request = plan.request()
+    with owned(out, command), interruptible(out, request):
+        comparison = plan.train(out, request)
+    show(Console(), comparison, out, figure.draw(read_runs(out), out / "figures" / name))
 
 
-def _table(flags: Any, out: Path) -> None:
+def _table(flags: Any, out: Path, command: Sequence[str]) -> None:
     """One comparison for each number of shots, and a table of them all."""
-    comparisons = {}
+    plans = {}
     for shot in TABLE_SHOTS:
-        of_shot = dataclasses.replace(
-            flags, experiment=dataclasses.replace(flags.experiment, shot=shot)
-        )
-        folder = out / f"{shot}-shot"
-        comparisons[shot] = compare_methods("few-shot", TABLE_METHODS, of_shot, folder)
+        experiment = dataclasses.replace(flags.experiment, shot=shot)
+        of_shot = dataclasses.replace(flags, experiment=experiment)
+        plans[shot] = planned("few-shot", TABLE_METHODS, of_shot)
+    request = plans[TABLE_SHOTS[0]].request()
+    with owned(out, command), interruptible(out, request):
+        comparisons = {
+            shot: plan.train(out / f"{shot}-shot", request) for shot, plan in plans.items()
+        }
     console = Console()
     console.print(shot_table(comparisons))
     console.print(f"results: {out}", highlight=False, soft_wrap=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from rich.console import Console
 
-from taskmix.cli.flags import first_argument, parse, peek
+from taskmix.cli.flags import Flat, first_argument, parse, peek
+from taskmix.cli.interruptions import interruptible, remember
 from taskmix.cli.output import console_for, show
 from taskmix.cli.settings import (
     chosen_experiment,
@@ -20,7 +21,10 @@ from taskmix.cli.settings import (
     with_learner,
 )
 from taskmix.experiments import EXPERIMENTS, build_learner, compare, method, run_method
+from taskmix.experiments.group import Keeping
 from taskmix.report import loss_figure, read_run, responsibility_figure
+from taskmix.training.loop import check_seeds
+from taskmix.training.watch import StopRequest
 
 DEFAULT_METHOD = "nonparametric"
 
@@ -36,14 +40,16 @@ class RunFlags:
     seed: int = 0
     """Decides the stream, the initialisation and the test tasks."""
     out: Path | None = None
-    """Folder to create for the results (default: runs/EXPERIMENT/METHOD/seed-SEED)."""
+    """Folder to create for the results, or to go on in (default:
+    runs/EXPERIMENT/METHOD/seed-SEED)."""
+    keeping: Annotated[Keeping, Flat] = Keeping()
     quiet: bool = False
     """Say nothing while training."""
 
 
 def main(arguments: Sequence[str]) -> None:
     name = first_argument(arguments, "experiment", EXPERIMENTS, "taskmix run")
-    arguments = arguments[1:]
+    given, arguments = ["run", *arguments], arguments[1:]
     chosen = method(peek(arguments, "method", DEFAULT_METHOD))
     build = chosen.rule(peek(arguments, "rule", "ours"))
     experiment = chosen_experiment(name, arguments)
@@ -59,15 +65,23 @@ def main(arguments: Sequence[str]) -> None:
     trained = build_learner(
         build, flags.experiment.learner_settings(), own_settings(flags.learner, decided)
     )
-    summaries = run_method(
-        flags.experiment,
-        labels,
-        trained,
-        [flags.seed],
-        lambda seed: out,
-        flags.training,
-        console_for(flags.quiet),
-    )
+    # Whatever is wrong is said before the folder exists.
+    flags.experiment.stream()
+    check_seeds([flags.seed])
+    remember(out, given)
+    request = StopRequest()
+    with interruptible(out, request):
+        summaries = run_method(
+            flags.experiment,
+            labels,
+            trained,
+            [flags.seed],
+            lambda seed: out,
+            flags.training,
+            console_for(flags.quiet),
+            flags.keeping,
+            request,
+        )
     runs = [read_run(out)]
     figures = [
         *loss_figure(runs, out / "figures" / runs[0].measure),

@@ -104,15 +104,17 @@ def prequential(
 ) -> dict[str, float]:
     """Mean error of each family's tasks, each predicted before it was learned from.
 
-    Families that did not occur are left out.
+    Families that did not occur are left out, and so are tasks whose error is NaN: they were
+    neither predicted nor learned from.
 
     A. P. Dawid: Statistical theory: the prequential approach. JRSS A 147, 1984.
     """
     error, family = np.asarray(error, dtype=float), np.asarray(family)
+    known = ~np.isnan(error)
     return {
-        name: float(error[family == index].mean())
+        name: float(error[known & (family == index)].mean())
         for index, name in enumerate(families)
-        if (family == index).any()
+        if (known & (family == index)).any()
     }
 
 

@@ -33,6 +33,10 @@ class EarlyStopping:
                 # A copy on the host: the device's own is overwritten by the next chunk.
                 self.state[seed] = jax.tree.map(lambda leaf, s=seed: _row(leaf, s), chunk.state)
 
+    def restore(self, seed: int, error: float, iteration: int, state: State) -> None:
+        """What was kept for one seed before an interruption."""
+        self.error[seed], self.iteration[seed], self.state[seed] = error, iteration, state
+
 
 def final_test(
     experiment: FewShot, learner: Learner, state: State, seed: int, episodes: int

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from taskmix.experiments.experiment import Experiment
-from taskmix.experiments.few_shot import EarlyStopping, final_test
+from taskmix.experiments.few_shot import final_test
+from taskmix.experiments.group import Group, Keeping
 from taskmix.experiments.images import FewShot
 from taskmix.experiments.summary import Summary, summarise
 from taskmix.learner import Learner
-from taskmix.training import Chunk, Record, RunFolder, Settings, TrainingProgress, train
+from taskmix.training import Chunk, RunFolder, Settings, Stopped, TrainingProgress, train
+from taskmix.training.lock import owning
 from taskmix.training.loop import check_seeds
-from taskmix.training.run_folder import as_json
+from taskmix.training.run_folder import as_json, claim
+from taskmix.training.watch import Request, StopRequest, Watch, watching
 
 FINAL_EPISODES = 600
 """Tasks of the final test, by the convention of few-shot tables."""
@@ -29,11 +33,16 @@ def run_method(
     folder: Callable[[int], Path],
     settings: Settings,
     console: Console,
+    keeping: Keeping | None = None,
+    request: Request | None = None,
 ) -> list[Summary]:
     """Train a learner once per seed, side by side, each seed into its own ``folder``.
 
-    ``labels`` name the run (experiment, method) and stand first in what is written.
+    ``labels`` name the run (experiment, method) and stand first in what is written. A run
+    that was interrupted goes on; one that has ended is left as it is. On a ``request``
+    to stop it writes a checkpoint at the end of the chunk and raises ``Stopped``.
     """
+    keeping = keeping or Keeping()
     stream = experiment.stream()
     check_seeds(seeds)
     measure = learner.likelihood.measure  # type: ignore[attr-defined]
@@ -49,34 +58,71 @@ def run_method(
         "training": settings,
         "seeds_side_by_side": seeds,
     }
-    outputs = [
-        RunFolder.create(folder(seed), as_json({**labels, "seed": seed, **config}))
-        for seed in seeds
-    ]
-    records = [Record(stream.families, position) for position in range(len(seeds))]
-    progress = TrainingProgress(console, labels["method"], seeds, stream.phases[-1].stop)
-    best = EarlyStopping(len(seeds))
+    with ExitStack() as stack:
+        folders = []
+        for seed in seeds:
+            claim(folder(seed))
+            stack.enter_context(owning(folder(seed)))
+            told = as_json({**labels, "seed": seed, **config})
+            folders.append(RunFolder.open(folder(seed), told, keeping.accept))
+        ended = [one.summary() for one in folders]
+        if None not in ended:
+            return [summary for summary in ended if summary is not None]
+        group = Group(learner, stream, folders, keeping, isinstance(experiment, FewShot))
+        progress = TrainingProgress(console, labels["method"], seeds, stream.phases[-1].stop)
+        _train(group, settings, seeds, progress, request or StopRequest())
+        summaries = [
+            {**labels, "seed": seed, **summarise(record, stream.phases, measure)}
+            for seed, record in zip(seeds, group.records, strict=True)
+        ]
+        if isinstance(experiment, FewShot) and group.best is not None:
+            for position, (seed, summary) in enumerate(zip(seeds, summaries, strict=True)):
+                state, iteration = group.best.state[position], group.best.iteration[position]
+                test = final_test(experiment, learner, state, seed, FINAL_EPISODES)
+                summary["test"] = {"iteration": iteration, **test}
+        for one, summary in zip(folders, summaries, strict=True):
+            one.finish(summary)
+        return summaries
+
+
+def _train(
+    group: Group,
+    settings: Settings,
+    seeds: Sequence[int],
+    progress: TrainingProgress,
+    request: Request,
+) -> None:
+    """Train the group from where it stopped to its end, or until it is asked to stop again."""
+    watch = Watch(request, progress.tell)
+    if watch.asked:
+        raise Stopped(watch.asked, 0)
 
     def observe(chunk: Chunk) -> None:
-        for output, record in zip(outputs, records, strict=True):
-            line, events = record.add(chunk)
-            output.add_metrics(line)
-            for event in events:
-                output.add_event(event)
-        if isinstance(experiment, FewShot):
-            best.see(chunk)
+        last = chunk.iteration == progress.iterations
+        try:
+            group.add(chunk)
+        except OSError:
+            # The lines may be on another disk, or just too many: a checkpoint has them, too.
+            if chunk.iteration:
+                group.save(chunk)
+            raise
+        # Once, so that a request which comes in between does not stop what was not saved.
+        asked = watch.asked
+        if last or group.due(chunk.iteration) or (asked and chunk.iteration):
+            group.save(chunk)
         progress.update(chunk)
+        watch.progressed()
+        if asked and not last:
+            for folder in group.folders:
+                folder.note("stopped", signal=asked, iteration=chunk.iteration)
+            raise Stopped(asked, chunk.iteration)
 
-    with progress:
-        train(learner, stream, seeds, settings, observe)
-    summaries = [
-        {**labels, "seed": seed, **summarise(record, stream.phases, measure)}
-        for seed, record in zip(seeds, records, strict=True)
-    ]
-    if isinstance(experiment, FewShot):
-        for position, (seed, summary) in enumerate(zip(seeds, summaries, strict=True)):
-            test = final_test(experiment, learner, best.state[position], seed, FINAL_EPISODES)
-            summary["test"] = {"iteration": best.iteration[position], **test}
-    for output, summary in zip(outputs, summaries, strict=True):
-        output.finish(summary)
-    return summaries
+    with progress, watching(watch):
+        start, problems = group.resume()
+        for problem in problems:
+            progress.tell(f"checkpoint not used: {problem}")
+        if start:
+            progress.resume(start.iteration, start.seconds)
+            for folder in group.folders:
+                folder.note("resumed", iteration=start.iteration, problems=problems)
+        train(group.learner, group.stream, seeds, settings, observe, start)

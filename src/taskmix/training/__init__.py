@@ -2,8 +2,10 @@
 
 from taskmix.training.loop import Chunk as Chunk
 from taskmix.training.loop import Settings as Settings
+from taskmix.training.loop import Start as Start
 from taskmix.training.loop import run_keys as run_keys
 from taskmix.training.loop import train as train
 from taskmix.training.progress import TrainingProgress as TrainingProgress
 from taskmix.training.record import Record as Record
 from taskmix.training.run_folder import RunFolder as RunFolder
+from taskmix.training.watch import Stopped as Stopped

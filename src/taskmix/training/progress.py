@@ -49,6 +49,18 @@ class TrainingProgress:
     ) -> None:
         self._bar.stop()
 
+    def resume(self, iteration: int, seconds: float) -> None:
+        """Say that ``iteration`` was reached before, after ``seconds``."""
+        self._seconds = seconds
+        self._lines = PLAIN_LINES * iteration // self.iterations
+        self._bar.update(self._task, completed=iteration)
+        self.tell(f"goes on from iteration {iteration}")
+
+    def tell(self, what: str) -> None:
+        self._bar.console.print(
+            f"{self.title}: {what}", highlight=False, markup=False, soft_wrap=True
+        )
+
     def update(self, chunk: Chunk) -> None:
         if chunk.info is None:
             self._seconds = chunk.seconds
@@ -60,6 +72,9 @@ class TrainingProgress:
                 f"{self.title}{whose}: iteration {start + offset}: new cluster, now {clusters}",
                 highlight=False,
             )
+        if chunk.skips is not None:
+            batches = int(chunk.skips.batch.sum())
+            self.tell(f"batches skipped since iteration {start}, not finite: {batches}")
         facts = self._facts(chunk.info, chunk.seconds)
         self._bar.update(self._task, completed=chunk.iteration, facts=facts)
         due = PLAIN_LINES * chunk.iteration // self.iterations
@@ -81,4 +96,6 @@ class TrainingProgress:
         # Since the last chunk, as the first one has to be compiled and tells nothing.
         speed = info.loss.shape[1] / (seconds - self._seconds)
         self._seconds = seconds
-        return f"clusters {clusters}, loss {info.loss.mean():.3f}, {speed:.0f} iterations/s"
+        learned = info.loss[np.isfinite(info.loss)]
+        loss = f"{learned.mean():.3f}" if learned.size else "not finite"
+        return f"clusters {clusters}, loss {loss}, {speed:.0f} iterations/s"

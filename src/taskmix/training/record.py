@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
@@ -49,14 +51,15 @@ class Record:
         if info is not None and chunk.families is not None:
             family = chunk.families[self.position]
             share = info.responsibilities.mean(axis=(0, 1))
-            line["loss"] = float(info.loss.mean())
+            learned = np.isfinite(info.loss)
+            line["loss"] = float(info.loss[learned].mean()) if learned.any() else None
             line["suspicion"] = float(info.suspicion.max())
             line["batch_responsibilities"] = [float(value) for value in share[alive]]
             line["prequential"] = prequential(info.error, family, self.families)
             self._errors.append(info.error)
             self._family.append(family)
             self._responsibilities.append(info.responsibilities)
-        events = _events(chunk, info)
+        events = _events(chunk, info, self.position)
         self.metrics.append(line)
         self.events.extend(events)
         return line, events
@@ -71,8 +74,18 @@ class Record:
         return [event["iteration"] for event in self.events if event["event"] == "spawned"]
 
     @property
+    def skipped_in_a_row(self) -> int:
+        """Batches that were skipped just before the last evaluation, one after the other."""
+        skipped = {e["iteration"] for e in self.events if e["event"] == "batch skipped"}
+        last = self.metrics[-1]["iteration"] - 1
+        return next(n for n in count() if last - n not in skipped)
+
+    @property
     def errors(self) -> Float[np.ndarray, "iterations tasks"]:
-        """Error of every task of the stream, predicted before it was learned from."""
+        """Error of every task of the stream, predicted before it was learned from.
+
+        NaN for the tasks of a batch that was skipped.
+        """
         return np.concatenate(self._errors)
 
     @property
@@ -91,6 +104,37 @@ class Record:
             ]
         )
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Everything that is not in the lines."""
+        assert self.evaluation is not None, "there is nothing to keep before the first chunk"
+        evaluation = {
+            f"evaluation.{field.name}": np.asarray(getattr(self.evaluation, field.name))
+            for field in dataclasses.fields(Evaluation)
+        }
+        return {**evaluation, **{name: getattr(self, name) for name in HISTORY}}
+
+    @staticmethod
+    def restored(
+        families: Sequence[str],
+        position: int,
+        arrays: Mapping[str, np.ndarray],
+        metrics: Sequence[Line],
+        events: Sequence[Line],
+    ) -> Record:
+        """The record whose ``arrays`` and lines these were."""
+        evaluation = {
+            field.name: jnp.asarray(arrays[f"evaluation.{field.name}"])
+            for field in dataclasses.fields(Evaluation)
+        }
+        history = ([arrays[name]] for name in HISTORY)
+        return Record(
+            families, position, list(metrics), list(events), Evaluation(**evaluation), *history
+        )
+
+
+HISTORY = ("errors", "family", "responsibilities")
+"""What a record keeps of every iteration, in the order of its fields."""
+
 
 def _alive(info: Info | None, evaluation: Evaluation) -> Bool[np.ndarray, " clusters"]:
     """Which clusters are alive: they are born in order, and none has died.
@@ -104,7 +148,7 @@ def _alive(info: Info | None, evaluation: Evaluation) -> Bool[np.ndarray, " clus
     return np.arange(capacity) < int(info.clusters[-1])
 
 
-def _events(chunk: Chunk, info: Info | None) -> list[Line]:
+def _events(chunk: Chunk, info: Info | None, position: int) -> list[Line]:
     if info is None:
         return []
     start = chunk.iteration - len(info.loss)
@@ -116,4 +160,14 @@ def _events(chunk: Chunk, info: Info | None) -> list[Line]:
         {"iteration": int(start + i), "event": "spawned", "clusters": int(info.clusters[i])}
         for i in np.flatnonzero(info.spawned)
     )
-    return events
+    if chunk.skips is not None:
+        batch, task = chunk.skips.batch[position], chunk.skips.task[position]
+        events.extend(
+            {
+                "iteration": int(start + i),
+                "event": "batch skipped",
+                "tasks": [int(index) for index in np.flatnonzero(task[i])],
+            }
+            for i in np.flatnonzero(batch)
+        )
+    return sorted(events, key=lambda event: event["iteration"])

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import enum
+import hashlib
 import json
 import math
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,15 @@ import jax
 import numpy as np
 
 import taskmix
+from taskmix.training.files import explained, replace, write_json
 
 LIBRARIES = ("jax", "jaxlib", "equinox", "optax", "numpy")
+
+
+OWN = {"command.json", "config.json"}
+"""What tells a folder of taskmix from one that holds something else."""
+BEGUN = {"lock", *OWN}
+"""All that is in a folder which has just been begun."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,17 +35,36 @@ class RunFolder:
     """One run on disk: what was asked for, what was measured, what happened, what came out."""
 
     path: Path
+    runs: tuple[str, ...]
+    """Fingerprints of the settings: the present ones first, then those it was begun with."""
 
     @staticmethod
-    def create(path: Path, config: Mapping[str, Any]) -> RunFolder:
-        """A new folder with its ``config.json``."""
+    def open(path: Path, config: Mapping[str, Any], accept: Sequence[str] = ()) -> RunFolder:
+        """A new folder with its ``config.json``, or that of a run which is to go on.
+
+        The settings must be those it was begun with, but for those one is to ``accept``.
+        The caller holds its lock.
+        """
         claim(path)
-        folder = RunFolder(path)
-        write_json(path / "config.json", {**config, "software": software()})
-        with _explained(f"write to {path}"):
-            (path / "metrics.jsonl").touch()
-            (path / "events.jsonl").touch()
-        return folder
+        config = {**config, "software": software()}
+        runs = (fingerprint(config),)
+        if (path / "config.json").exists():
+            before = read_json(path / "config.json")
+            earlier = before.pop("continues", [])
+            check_unchanged(path, before, config, accept)
+            runs = tuple(dict.fromkeys([*runs, fingerprint(before), *earlier]))
+            if before != config:
+                write_json(path / "config.json", {**config, "continues": runs[1:]})
+        else:
+            write_json(path / "config.json", config)
+        return RunFolder(path, runs)
+
+    def begin(
+        self, metrics: Iterable[Mapping[str, Any]], events: Iterable[Mapping[str, Any]]
+    ) -> None:
+        """Start over from these lines, whatever was written after them."""
+        for name, lines in (("metrics.jsonl", metrics), ("events.jsonl", events)):
+            replace(self.path / name, "".join(map(_line, lines)).encode())
 
     def add_metrics(self, line: Mapping[str, Any]) -> None:
         _append(self.path / "metrics.jsonl", line)
@@ -45,31 +72,100 @@ class RunFolder:
     def add_event(self, line: Mapping[str, Any]) -> None:
         _append(self.path / "events.jsonl", line)
 
+    def note(self, what: str, **facts: Any) -> None:
+        """Add to the journal of interruptions, which no measure depends on."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        _append(self.path / "journal.jsonl", {"time": now, "note": what, **facts})
+
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write ``summary.json``; a run folder without one is a run that did not end."""
         self.add_event({"iteration": summary["iterations"], "event": "finished"})
         write_json(self.path / "summary.json", summary)
 
+    def summary(self) -> dict[str, Any] | None:
+        """What came out, if the run has ended."""
+        try:
+            return read_json(self.path / "summary.json")
+        except ValueError:
+            return None
+
 
 def claim(path: Path) -> None:
-    """Create a folder, or take an existing one that is empty."""
-    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+    """Create a folder, or take an existing one that is empty or one of taskmix."""
+    if (path.exists() and not path.is_dir()) or (path.is_dir() and _foreign(path)):
         raise FileExistsError(
             f"{path} already exists and is not an empty folder; choose another --out or remove it."
         )
-    with _explained(f"create {path}"):
+    with explained(f"create {path}"):
         path.mkdir(parents=True, exist_ok=True)
     if not os.access(path, os.W_OK):
         raise PermissionError(f"{path} is not writable; choose another --out.")
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write the whole file or nothing: a reader never sees half of it."""
-    text = json.dumps(content, indent=2, allow_nan=False) + "\n"
-    partial = path.with_name(path.name + ".partial")
-    with _explained(f"write {path}"):
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
+def _foreign(path: Path) -> bool:
+    names = {entry.name.removesuffix(".partial") for entry in path.iterdir()}
+    return not names <= BEGUN and not names & OWN
+
+
+def fingerprint(config: Mapping[str, Any]) -> str:
+    """Of the settings; the same on every machine."""
+    settings = {name: value for name, value in config.items() if name != "software"}
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def check_unchanged(
+    path: Path, before: Mapping[str, Any], after: Mapping[str, Any], accept: Sequence[str]
+) -> None:
+    """Raise a ``ValueError`` that shows every difference which is not one to ``accept``."""
+    was, becomes = dict(_flat(before)), dict(_flat(after))
+    changed = [
+        name
+        for name in dict.fromkeys([*was, *becomes])
+        if was.get(name, UNSET) != becomes.get(name, UNSET)
+        and not any(name == one or name.startswith(f"{one}.") for one in accept)
+    ]
+    if not changed:
+        return
+    shown = [
+        f"{name} was {_shown(was, name)} and is {_shown(becomes, name)}"
+        for name in changed[:SHOWN_CHANGES]
+    ]
+    if len(changed) > SHOWN_CHANGES:
+        shown.append(f"{len(changed) - SHOWN_CHANGES} more")
+    raise ValueError(
+        f"{path} was begun with other settings: {'; '.join(shown)}. Choose another --out, or go "
+        f"on all the same by --accept {' '.join(changed[:SHOWN_CHANGES])}."
+    )
+
+
+UNSET = object()
+SHOWN_CHANGES = 6
+
+
+def _shown(settings: Mapping[str, Any], name: str) -> str:
+    return json.dumps(settings[name]) if name in settings else "not set"
+
+
+def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Every setting by its name in ``config.json``, nested names joined by dots."""
+    if isinstance(value, Mapping) and value:
+        for key, entry in value.items():
+            yield from _flat(entry, f"{name}.{key}" if name else key)
+    else:
+        yield name, value
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """An object from a file, or a ``ValueError`` that names the file."""
+    try:
+        content = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise ValueError(f"{path} is missing; give a folder that taskmix wrote.") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON ({error}); restore it, or repeat the run.") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds no object; restore it, or repeat the run.")
+    return content
 
 
 def as_json(value: Any) -> Any:
@@ -114,17 +210,10 @@ def software() -> dict[str, Any]:
 
 
 def _append(path: Path, line: Mapping[str, Any]) -> None:
-    text = json.dumps(line, allow_nan=False) + "\n"
     # Opened anew for each line, so that everything written survives a crash.
-    with _explained(f"write {path}"), path.open("a", encoding="utf-8") as file:
-        file.write(text)
+    with explained(f"write {path}"), path.open("a", encoding="utf-8") as file:
+        file.write(_line(line))
 
 
-@contextlib.contextmanager
-def _explained(what: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise OSError(
-            f"Cannot {what}: {error.strerror}; make room there or choose another --out."
-        ) from error
+def _line(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, allow_nan=False) + "\n"

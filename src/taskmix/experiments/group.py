@@ -1,0 +1,177 @@
+"""The runs that are trained side by side: what is kept of them, and how they go on."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from taskmix.experiments.few_shot import EarlyStopping
+from taskmix.learner import Learner
+from taskmix.streams import Stream
+from taskmix.training import Chunk, Record, RunFolder, Start
+from taskmix.training.checkpoints import (
+    Broken,
+    Checkpoint,
+    Checkpoints,
+    as_arrays,
+    from_arrays,
+    newest_common,
+)
+from taskmix.training.loop import first_state
+
+
+@dataclasses.dataclass(frozen=True)
+class Keeping:
+    """How runs are kept, so that they can go on after an interruption."""
+
+    checkpoint_minutes: float = 5.0
+    """Minutes between two checkpoints; one is written at the next evaluation."""
+    checkpoint_iterations: int = 0
+    """Iterations between two checkpoints; 0: the clock alone decides."""
+    keep: int = 2
+    """Checkpoints to keep; an older one is used if the newest is damaged."""
+    accept: tuple[str, ...] = ()
+    """Settings by which a run may differ from what it was begun with, named as in config.json."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.checkpoint_minutes < math.inf:
+            raise ValueError(
+                f"checkpoint_minutes is {self.checkpoint_minutes}; it must be at least 0."
+            )
+        for name, least in (("checkpoint_iterations", 0), ("keep", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least {least}.")
+
+
+def shapes_of(stream: Stream) -> dict[str, Any]:
+    """Shapes and types of the examples of a batch, without the axis of tasks."""
+    batch = jax.eval_shape(lambda: stream.batch(jax.random.key(0), 0))
+    return {
+        part: {
+            field: {"shape": list(values.shape[1:]), "dtype": str(values.dtype)}
+            for field, values in (("x", examples.x), ("y", examples.y))
+        }
+        for part, examples in (("support", batch.support), ("query", batch.query))
+    }
+
+
+class Group:
+    """One run a seed: folders, records and the best states, which go on together or not at all."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        stream: Stream,
+        folders: Sequence[RunFolder],
+        keeping: Keeping,
+        stops_early: bool,
+    ) -> None:
+        self.learner = learner
+        self.stream = stream
+        self.folders = folders
+        self.keeping = keeping
+        self.records = [Record(stream.families, position) for position in range(len(folders))]
+        self.best = EarlyStopping(len(folders)) if stops_early else None
+        self._checkpoints = [
+            Checkpoints(folder.path / "checkpoints", folder.runs) for folder in folders
+        ]
+        self._example = shapes_of(stream)
+        self._saved = 0
+        self._since = time.monotonic()
+
+    def resume(self) -> tuple[Start | None, list[str]]:
+        """Where to go on, None for the beginning; and what was wrong with later checkpoints."""
+        problems: list[str] = []
+        found = newest_common(self._checkpoints, problems)
+        start = None if found is None else self._restored(found)
+        for checkpoints in self._checkpoints:
+            checkpoints.forget_after(start.iteration if start else 0)
+            checkpoints.prune(self.keeping.keep)
+        for folder, record in zip(self.folders, self.records, strict=True):
+            folder.begin(record.metrics, record.events)
+        self._saved = start.iteration if start else 0
+        return start, problems
+
+    def add(self, chunk: Chunk) -> None:
+        """Take a chunk into the records, and its lines into the folders."""
+        if self.best is not None:
+            self.best.see(chunk)
+        lines = [record.add(chunk) for record in self.records]
+        for folder, (line, events) in zip(self.folders, lines, strict=True):
+            folder.add_metrics(line)
+            for event in events:
+                folder.add_event(event)
+
+    def due(self, iteration: int) -> bool:
+        """Whether it is time for a checkpoint."""
+        done = iteration - self._saved
+        every = self.keeping.checkpoint_iterations
+        minutes = (time.monotonic() - self._since) / 60
+        return done > 0 and (0 < every <= done or minutes >= self.keeping.checkpoint_minutes)
+
+    def save(self, chunk: Chunk) -> None:
+        """Write a checkpoint of every seed; older ones go when all of the new are there."""
+        if chunk.iteration == self._saved:
+            return
+        states = as_arrays(chunk.state, "state")
+        failed: list[OSError] = []
+        for position, (checkpoints, record) in enumerate(
+            zip(self._checkpoints, self.records, strict=True)
+        ):
+            arrays = {name: leaf[position] for name, leaf in states.items()} | record.arrays()
+            facts = {
+                "seconds": chunk.seconds,
+                "metrics": record.metrics,
+                "events": record.events,
+                "example": self._example,
+            }
+            if self.best is not None:
+                arrays |= as_arrays(self.best.state[position], "best")
+                facts["best"] = [self.best.error[position], self.best.iteration[position]]
+            try:
+                checkpoints.save(Checkpoint(chunk.iteration, arrays, facts))
+            except OSError as error:
+                # The others may lie on a disk with room.
+                failed.append(error)
+        if failed:
+            raise failed[0]
+        for checkpoints in self._checkpoints:
+            checkpoints.prune(self.keeping.keep)
+        self._saved, self._since = chunk.iteration, time.monotonic()
+
+    def _restored(self, found: Sequence[Checkpoint]) -> Start:
+        try:
+            return self._start(found)
+        except (Broken, KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"The checkpoint of iteration {found[0].iteration} in {self.folders[0].path} does "
+                f"not fit this version or these settings ({error}); choose another --out."
+            ) from error
+
+    def _start(self, found: Sequence[Checkpoint]) -> Start:
+        first = first_state(self.learner, self.stream)
+        for position, one in enumerate(found):
+            self.records[position] = Record.restored(
+                self.stream.families,
+                position,
+                one.arrays,
+                one.facts["metrics"],
+                one.facts["events"],
+            )
+            if self.best is not None:
+                error, iteration = one.facts["best"]
+                state = from_arrays(self.learner, first, one.arrays, "best")
+                self.best.restore(position, error, iteration, state)
+        states = [from_arrays(self.learner, first, one.arrays, "state") for one in found]
+        return Start(
+            iteration=found[0].iteration,
+            state=jax.tree.map(lambda *leaves: jnp.stack(leaves), *states),
+            seconds=found[0].facts["seconds"],
+            skipped=tuple(record.skipped_in_a_row for record in self.records),
+        )

@@ -1,0 +1,231 @@
+"""What a run has learned, in a folder that can be shared: arrays, JSON and a card to read.
+
+``model.safetensors`` holds the learner's state, ``model.json`` what it is the state of,
+``checksums.json`` the SHA-256 of both. Loading it runs no code that is not taskmix's own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import safetensors
+from jaxtyping import Array, Shaped
+from safetensors.numpy import load as load_arrays
+from safetensors.numpy import save as save_arrays
+
+import taskmix
+from taskmix.experiments.settings_json import learner_from_json
+from taskmix.learner import Learner, Prediction, State, Told
+from taskmix.likelihood import Categorical
+from taskmix.names import unknown
+from taskmix.tasks import Examples, Hints, TaskBatch
+from taskmix.training.checkpoints import Broken, Checkpoints, from_arrays, newest_common
+from taskmix.training.files import explained, replace
+from taskmix.training.run_folder import fingerprint, read_json
+
+FORMAT = "taskmix model"
+VERSION = 1
+ARRAYS, MODEL, CHECKSUMS, CARD = "model.safetensors", "model.json", "checksums.json", "README.md"
+LARGEST = 16 << 20
+"""Bytes of a description; a real one has a few thousand."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Predictor:
+    """A trained learner. It adapts to each task anew and learns nothing from it for good."""
+
+    learner: Learner
+    state: State
+    facts: Mapping[str, Any]
+    """Contents of ``model.json``."""
+
+    def predict(
+        self,
+        support_x: Shaped[np.ndarray | Array, ...],
+        support_y: Shaped[np.ndarray | Array, ...],
+        query_x: Shaped[np.ndarray | Array, ...],
+        family: str | None = None,
+    ) -> Prediction:
+        """Predict the targets of ``query_x`` from a few examples of the same task.
+
+        Images are floats from 0 to 1 with axes (examples, rows, columns, channels), their
+        targets class numbers from 0. ``family`` is for methods that are told the family.
+        """
+        shapes = self.facts["example"]["support"]
+        support = Examples.full(
+            _checked("support_x", support_x, shapes["x"]),
+            _checked("support_y", support_y, shapes["y"]),
+            input_axes=len(shapes["x"]["shape"]) - 1,
+        )
+        query = _checked("query_x", query_x, shapes["x"])
+        if len(support.x) != len(support.y):
+            raise ValueError(
+                f"support_x has {len(support.x)} examples but support_y {len(support.y)}."
+            )
+        hints = self._hints(family)
+        predict = partial(self.learner.predict, self.state)
+        if isinstance(self.learner.likelihood, Categorical):  # type: ignore[attr-defined]
+            classes = jax.eval_shape(predict, support, query, hints).mean.shape[-1]
+            if not 0 <= int(support.y.min()) <= int(support.y.max()) < classes:
+                raise ValueError(f"support_y must hold class numbers from 0 to {classes - 1}.")
+        return jax.jit(predict)(support, query, hints)
+
+    def _hints(self, family: str | None) -> Hints | None:
+        if self.learner.told is Told.NOTHING:
+            return None
+        families = list(self.facts["families"])
+        if self.learner.told is Told.FAMILY and family not in families:
+            raise unknown("family", str(family), families)
+        number = families.index(family) if family in families else 0
+        hints = Hints(jnp.zeros(1, dtype=int), jnp.asarray(False))
+        return jax.tree.unflatten(
+            jax.tree.structure(hints), (jnp.asarray(number), jnp.asarray(False))
+        )
+
+
+def export(run: Path, out: Path) -> None:
+    """Write what a run had learned at its newest checkpoint (or at its best validation)."""
+    config = read_json(run / "config.json")
+    earlier = config.pop("continues", [])
+    problems: list[str] = []
+    checkpoints = Checkpoints(run / "checkpoints", (fingerprint(config), *earlier))
+    found = newest_common([checkpoints], problems)
+    if found is None:
+        raise ValueError(f"{run} has no checkpoint; let the run get to one, or to its end.")
+    (checkpoint,) = found
+    prefix = "best" if "best" in checkpoint.facts else "state"
+    iteration = checkpoint.facts["best"][1] if prefix == "best" else checkpoint.iteration
+    described = {
+        "format": FORMAT,
+        "version": VERSION,
+        "taskmix": taskmix.__version__,
+        **{name: config[name] for name in ("experiment", "method", "seed", "measure", "families")},
+        "iteration": iteration,
+        "example": checkpoint.facts["example"],
+        "learner": config["learner"],
+    }
+    arrays = {
+        "state" + name.removeprefix(prefix): array
+        for name, array in checkpoint.arrays.items()
+        if name.startswith(prefix)
+    }
+    _restored(described, arrays, run)
+    if out.exists() and any(out.iterdir()):
+        raise FileExistsError(f"{out} exists and is not empty; choose another --out.")
+    with explained(f"create {out}"):
+        out.mkdir(parents=True, exist_ok=True)
+    contents = {
+        ARRAYS: save_arrays(arrays),
+        MODEL: (json.dumps(described, indent=2, allow_nan=False) + "\n").encode(),
+    }
+    sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    contents[CARD] = _card(described, checkpoint.facts["metrics"][-1]).encode()
+    # Last, as a folder without it is one that was not finished.
+    contents[CHECKSUMS] = (json.dumps(sums, indent=2) + "\n").encode()
+    for name, content in contents.items():
+        replace(out / name, content)
+
+
+def load(folder: str | Path) -> Predictor:
+    """What ``export`` wrote, or a ``ValueError`` if that is not what is there."""
+    folder = Path(folder)
+    sums = read_json(folder / CHECKSUMS)
+    contents = {}
+    for name in (ARRAYS, MODEL):
+        try:
+            contents[name] = (folder / name).read_bytes()
+        except OSError as error:
+            raise ValueError(f"{folder / name} cannot be read ({error.strerror}).") from None
+        if hashlib.sha256(contents[name]).hexdigest() != sums.get(name):
+            raise ValueError(f"{folder / name} is not what was exported (wrong checksum).")
+    try:
+        if len(contents[MODEL]) > LARGEST:
+            raise ValueError("it is too large")
+        described = json.loads(contents[MODEL])
+        arrays = load_arrays(contents[ARRAYS])
+        if (described["format"], described["version"]) != (FORMAT, VERSION):
+            raise ValueError(f"it is no {FORMAT} of version {VERSION}")
+    except (ValueError, KeyError, TypeError, RecursionError, safetensors.SafetensorError) as error:
+        raise ValueError(f"{folder} holds no model ({error}); export it again.") from None
+    return _restored(described, arrays, folder)
+
+
+def _restored(
+    described: Mapping[str, Any], arrays: Mapping[str, np.ndarray], where: Path
+) -> Predictor:
+    try:
+        learner = learner_from_json(described["learner"])
+        first = jax.eval_shape(learner.init, jax.random.key(0), _example(described["example"]))
+        state = from_arrays(learner, first, arrays, "state")
+        return Predictor(learner, jax.tree.map(jnp.asarray, state), described)
+    except (Broken, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{where} holds no model that this version can use: {error}.") from error
+
+
+def _example(shapes: Mapping[str, Any]) -> TaskBatch:
+    """One task of zeros, which has the shapes that a learner was made for."""
+
+    def examples(part: Mapping[str, Any]) -> Examples:
+        x, y = (jnp.zeros((1, *part[field]["shape"]), part[field]["dtype"]) for field in "xy")
+        return Examples(x, y, jnp.ones(x.shape[:2], dtype=bool))
+
+    hints = Hints(jnp.zeros(1, dtype=int), jnp.asarray(False))
+    return TaskBatch(examples(shapes["support"]), examples(shapes["query"]), hints)
+
+
+def _checked(name: str, values: Any, wanted: Mapping[str, Any]) -> Array:
+    """Values of the right type and shape; their number is free."""
+    array = np.asarray(values)
+    shape = tuple(wanted["shape"][1:])
+    whole = np.issubdtype(wanted["dtype"], np.integer)
+    if array.shape[1:] != shape or array.ndim != len(shape) + 1 or not len(array):
+        raise ValueError(f"{name} has shape {array.shape}; it needs (examples, *{shape}).")
+    if array.dtype.kind not in ("iu" if whole else "fiu"):
+        raise ValueError(f"{name} holds {array.dtype}; it needs {wanted['dtype']}.")
+    if not np.all(np.isfinite(array)):
+        raise ValueError(f"{name} holds numbers that are not finite; remove those examples.")
+    return jnp.asarray(array, wanted["dtype"])
+
+
+def _card(described: Mapping[str, Any], last: Mapping[str, Any]) -> str:
+    """A model card: what it is, what it was trained on, how well it does, how to use it."""
+    errors = [
+        f"| {family} | {_number(measured['error'])} | {_number(measured['ci95'])} |"
+        for family, measured in last["families"].items()
+    ]
+    return "\n".join(
+        [
+            f"# {described['method']} on {described['experiment']}",
+            "",
+            f"A state of taskmix {described['taskmix']} after {described['iteration']} iterations "
+            f"(seed {described['seed']}), with {last['clusters']} cluster(s).",
+            "",
+            "| family | test error | 95 % interval, half its width |",
+            "|---|---|---|",
+            *errors,
+            "",
+            f"Measured at iteration {last['iteration']} on test tasks of the same stream. It was",
+            "trained on that stream alone; nothing is known about tasks of other kinds.",
+            "",
+            "```python",
+            "import taskmix",
+            "",
+            'predictor = taskmix.load("this folder")',
+            "prediction = predictor.predict(support_x, support_y, query_x)",
+            "```",
+            "",
+        ]
+    )
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.4g}"

@@ -1,0 +1,243 @@
+"""What a run needs to go on, on disk: whole or not there, and never mistaken for good if broken.
+
+A checkpoint is a folder named after its iteration. ``checkpoint.safetensors`` holds all
+arrays and, in its header, all facts; ``manifest.json`` holds the size and the SHA-256 of
+that file. Loading one runs no code. docs/runs.md says why this and not Orbax.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import safetensors
+from safetensors.numpy import load, save
+
+import taskmix
+from taskmix.learner import Learner, State
+from taskmix.training.files import explained, sync, write_bytes
+
+FORMAT = "taskmix checkpoint"
+VERSION = 1
+ARRAYS = "checkpoint.safetensors"
+MANIFEST = "manifest.json"
+DIGITS = 12
+"""Of an iteration in the name of a folder, so that names sort as numbers do."""
+PARTIAL = ".partial"
+"""Ends the name of what is being written or removed; nothing reads it."""
+PLAIN = "biuf"
+"""Kinds of types that are kept as they are."""
+GROWTHS = 32
+"""How often a capacity may have doubled."""
+
+
+class Broken(ValueError):
+    """A checkpoint that must not be used, and why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """One seed's run at the end of a chunk."""
+
+    iteration: int
+    arrays: Mapping[str, np.ndarray]
+    facts: Mapping[str, Any]
+    """Whatever JSON can say."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoints:
+    """The checkpoints of one run, in a folder of their own."""
+
+    path: Path
+    runs: tuple[str, ...]
+    """Fingerprints of the run: its own first, then those of which it is the continuation."""
+
+    def iterations(self) -> list[int]:
+        """Of all checkpoints, good or not; newest first."""
+        if not self.path.is_dir():
+            return []
+        names = (entry.name for entry in self.path.iterdir())
+        return sorted((int(n) for n in names if n.isdigit() and len(n) == DIGITS), reverse=True)
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Write the whole checkpoint or none: it gets its name when it is safely on disk."""
+        facts = {
+            "format": FORMAT,
+            "version": VERSION,
+            "run": self.runs[0],
+            "iteration": checkpoint.iteration,
+            "facts": checkpoint.facts,
+        }
+        arrays = {name: np.asarray(array, order="C") for name, array in checkpoint.arrays.items()}
+        content = save(arrays, {"taskmix": json.dumps(facts, allow_nan=False)})
+        manifest = {
+            "format": FORMAT,
+            "version": VERSION,
+            "taskmix": taskmix.__version__,
+            "bytes": len(content),
+            "sha256": hashlib.sha256(content).hexdigest(),
+        }
+        target = self._folder(checkpoint.iteration)
+        partial = target.with_name(target.name + PARTIAL)
+        with explained(f"write {target}"):
+            try:
+                shutil.rmtree(partial, ignore_errors=True)
+                partial.mkdir(parents=True)
+                write_bytes(partial / ARRAYS, content)
+                write_bytes(partial / MANIFEST, (json.dumps(manifest) + "\n").encode())
+                sync(partial)
+                self._remove(target)
+                partial.rename(target)
+                sync(self.path)
+            except OSError:
+                # Whatever room it took may be all that is missing to write something else.
+                shutil.rmtree(partial, ignore_errors=True)
+                raise
+
+    def read(self, iteration: int) -> Checkpoint:
+        """A checkpoint, or ``Broken`` unless every bit of it is as it was written."""
+        folder = self._folder(iteration)
+        with _broken(folder):
+            content = (folder / ARRAYS).read_bytes()
+            manifest = json.loads((folder / MANIFEST).read_bytes())
+            if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+                raise Broken(f"{folder / MANIFEST} is not of a {FORMAT}")
+            if manifest.get("version") != VERSION:
+                raise Broken(f"{folder} has version {manifest.get('version')!r}, not {VERSION}")
+            if manifest.get("sha256") != hashlib.sha256(content).hexdigest():
+                raise Broken(f"{folder / ARRAYS} is not what was written (wrong checksum)")
+            facts = header(content)
+            if facts["run"] not in self.runs or facts["iteration"] != iteration:
+                raise Broken(f"{folder} belongs to another run")
+            return Checkpoint(iteration, load(content), facts["facts"])
+
+    def prune(self, keep: int) -> None:
+        """Remove all but the newest, and what an interruption left half-written."""
+        for iteration in self.iterations()[keep:]:
+            self._remove(self._folder(iteration))
+        for left in self.path.glob(f"*{PARTIAL}"):
+            shutil.rmtree(left, ignore_errors=True)
+
+    def forget_after(self, iteration: int) -> None:
+        """Remove the checkpoints of later iterations, which are going to be reached again."""
+        for later in self.iterations():
+            if later > iteration:
+                self._remove(self._folder(later))
+
+    def _folder(self, iteration: int) -> Path:
+        return self.path / f"{iteration:0{DIGITS}}"
+
+    def _remove(self, folder: Path) -> None:
+        """First the name, so that no reader meets a folder which is half removed."""
+        if folder.exists():
+            doomed = folder.with_name(f"{folder.name}-removed{PARTIAL}")
+            shutil.rmtree(doomed, ignore_errors=True)
+            folder.rename(doomed)
+            shutil.rmtree(doomed)
+
+
+def newest_common(every: Sequence[Checkpoints], problems: list[str]) -> list[Checkpoint] | None:
+    """The newest checkpoint that all runs of a group have in good order; None if none has any.
+
+    What was wrong with newer ones is added to ``problems``. Raises a ``ValueError`` if there
+    are some, but none of them good.
+    """
+    shared = set.intersection(*(set(one.iterations()) for one in every))
+    for iteration in sorted(shared, reverse=True):
+        try:
+            return [one.read(iteration) for one in every]
+        except Broken as error:
+            problems.append(str(error))
+    if shared:
+        raise ValueError(
+            f"No checkpoint can be used: {'; '.join(problems)}. "
+            f"Put a copy back, or remove {every[0].path.parent} to begin anew."
+        )
+    return None
+
+
+def header(content: bytes) -> dict[str, Any]:
+    """The facts in the header of a safetensors file."""
+    length = int.from_bytes(content[:8], "little")
+    return json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["taskmix"])
+
+
+def as_arrays(tree: Any, prefix: str) -> dict[str, np.ndarray]:
+    """The leaves of a pytree by name, as NumPy arrays of a type that any program can read.
+
+    >>> as_arrays({"a": jnp.ones(2)}, "state")
+    {"state['a']": array([1., 1.], dtype=float32)}
+    """
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {prefix + jax.tree_util.keystr(path): _plain(leaf) for path, leaf in leaves}
+
+
+def from_arrays(
+    learner: Learner, first: State, arrays: Mapping[str, np.ndarray], prefix: str
+) -> State:
+    """The state that ``as_arrays`` took apart, given the shapes of the learner's ``first`` one.
+
+    Its capacity may have grown since. Anything else that does not fit raises ``Broken``.
+    """
+    own = {name: array for name, array in arrays.items() if name.startswith(prefix)}
+    leaves, structure = jax.tree_util.tree_flatten_with_path(first)
+    names = [prefix + jax.tree_util.keystr(path) for path, _ in leaves]
+    if set(names) != set(own):
+        raise Broken(f"the arrays {sorted(set(names) ^ set(own))[:3]} are missing or unknown")
+    found = [own[name] for name in names]
+    expected = first
+    for _ in range(GROWTHS):
+        wanted = jax.tree.leaves(expected)
+        if [(array.shape, array.dtype) for array in found] == list(map(_kept, wanted)):
+            restored = [_as(leaf.dtype, array) for array, leaf in zip(found, wanted, strict=True)]
+            return jax.tree.unflatten(structure, restored)
+        if sum(array.size for array in found) < sum(leaf.size for leaf in wanted):
+            break
+        expected = jax.eval_shape(learner.grow, expected)
+    raise Broken("the arrays have other shapes or types than the learner's")
+
+
+def _plain(leaf: Any) -> np.ndarray:
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return np.asarray(jax.random.key_data(leaf))
+    array = np.asarray(leaf)
+    # Types that only accelerators know, such as bfloat16, are kept as their bits.
+    return array if array.dtype.kind in PLAIN else array.view(f"u{array.dtype.itemsize}")
+
+
+def _as(dtype: Any, array: np.ndarray) -> Any:
+    if jnp.issubdtype(dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(jnp.asarray(array), impl=dtype._impl)
+    return array if array.dtype == dtype else array.view(dtype)
+
+
+def _kept(leaf: Any) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and type in which a leaf is kept."""
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        bits = jax.eval_shape(jax.random.key_data, leaf)
+        return bits.shape, np.dtype(bits.dtype)
+    dtype = np.dtype(leaf.dtype)
+    return leaf.shape, dtype if dtype.kind in PLAIN else np.dtype(f"u{dtype.itemsize}")
+
+
+@contextlib.contextmanager
+def _broken(folder: Path) -> Iterator[None]:
+    """Whatever goes wrong in reading a checkpoint means that it is broken."""
+    try:
+        yield
+    except OSError as error:
+        raise Broken(f"{folder} cannot be read ({error.strerror or error})") from None
+    except (ValueError, KeyError, TypeError, RecursionError, safetensors.SafetensorError) as error:
+        if isinstance(error, Broken):
+            raise
+        raise Broken(f"{folder} is damaged ({type(error).__name__})") from None

@@ -1,0 +1,53 @@
+"""Files that are whole or not there, whatever happens while they are written."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write the whole file or nothing: a reader never sees half of it."""
+    text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+    replace(path, text.encode())
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Put a whole new file in the place of an old one."""
+    partial = path.with_name(path.name + ".partial")
+    with explained(f"write {path}"):
+        write_bytes(partial, content)
+        partial.replace(path)
+        sync(path.parent)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file and wait until it is on disk."""
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync(folder: Path) -> None:
+    """Wait until the names in a folder are on disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def explained(what: str) -> Iterator[None]:
+    """Say what could not be done, and what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(
+            f"Cannot {what}: {error.strerror or error}; make room there or choose another --out."
+        ) from error

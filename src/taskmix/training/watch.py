@@ -1,0 +1,150 @@
+"""Being asked to stop, and noticing that nothing happens."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import multiprocessing
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Protocol, runtime_checkable
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+PATIENCE = 600.0
+"""Seconds without progress before a line says so; ten times the longest chunk if that is more."""
+TICK = 1.0
+
+
+class Stopped(Exception):
+    """A run that was asked to stop, and did so in good order."""
+
+    def __init__(self, signum: int, iteration: int) -> None:
+        super().__init__(signum, iteration)
+        self.signum = signum
+        self.iteration = iteration
+
+
+@runtime_checkable
+class Request(Protocol):
+    """To stop: the number of the signal, or 0 if there was none; processes may share it."""
+
+    value: int
+
+
+@dataclasses.dataclass
+class StopRequest:
+    """A request that only this process hears."""
+
+    value: int = 0
+
+
+class Watch:
+    """Says whether to stop, and that nothing happens if nothing does."""
+
+    def __init__(self, request: Request, tell: Callable[[str], None]) -> None:
+        self._request = request
+        self._tell = tell
+        self._since = time.monotonic()
+        self._longest = 0.0
+        self._told = 0
+
+    @property
+    def asked(self) -> int:
+        return self._request.value
+
+    def progressed(self) -> None:
+        """To be called after every chunk."""
+        now = time.monotonic()
+        self._longest = max(self._longest, now - self._since)
+        self._since, self._told = now, 0
+
+    def look(self) -> None:
+        """Say it once, and again each time that as much time has passed."""
+        idle = time.monotonic() - self._since
+        patience = max(PATIENCE, 10 * self._longest)
+        if idle > patience * (self._told + 1):
+            self._told += 1
+            self._tell(f"no progress for {idle / 60:.0f} minutes")
+
+
+@contextlib.contextmanager
+def watching(watch: Watch) -> Iterator[None]:
+    """Look after a run from a thread of its own, as the run itself may be what hangs."""
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.wait(TICK):
+            watch.look()
+
+    thread = threading.Thread(target=look, name="watch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+@contextlib.contextmanager
+def listening(request: Request, say: Callable[[str], None]) -> Iterator[None]:
+    """Note SIGTERM and SIGINT in ``request`` rather than die of them; a second SIGINT is final.
+
+    A thread hears them: the main one may be inside compiled code, for minutes. Does nothing
+    outside of the main thread, where Python allows no handlers.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    ear, mouth = socket.socketpair()
+    mouth.setblocking(False)
+
+    def listen() -> None:
+        while data := ear.recv(64):
+            for number in data:
+                if number not in SIGNALS:
+                    continue
+                if number == signal.SIGINT and request.value == signal.SIGINT:
+                    _stop_at_once()
+                request.value = number
+                say(f"{signal.Signals(number).name}: stops after this chunk")
+
+    thread = threading.Thread(target=listen, name="signals", daemon=True)
+    thread.start()
+    # The handlers do nothing themselves: what counts is that the number reaches the thread.
+    before = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
+    previous = signal.set_wakeup_fd(mouth.fileno(), warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(previous)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        mouth.close()
+        thread.join()
+        ear.close()
+
+
+def end_with_parent() -> None:
+    """Let this worker process live no longer than the one that started it."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "only a worker has a parent to end with"
+
+    def wait() -> None:
+        select.select([parent.sentinel], [], [])
+        os._exit(128 + signal.SIGTERM)
+
+    threading.Thread(target=wait, name="parent", daemon=True).start()
+
+
+def _stop_at_once() -> None:
+    """As safe as being killed: every file is whole or not there."""
+    print("taskmix: stopped at once; taskmix resume goes on.", file=sys.stderr, flush=True)
+    for child in multiprocessing.active_children():
+        child.kill()
+    os._exit(128 + signal.SIGINT)

@@ -1,0 +1,583 @@
+"""Runs that are killed, stopped, damaged or repeated, without the cost of training any.
+
+``train`` is replaced by arithmetic on small arrays that keeps its contract; that the real one
+goes on from a state bit for bit is what tests/training/test_loop.py shows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import json
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array, Float, Int, Key
+from rich.console import Console
+
+from taskmix.evaluation import Evaluation
+from taskmix.experiments import run
+from taskmix.experiments.group import Group, Keeping
+from taskmix.learner import Info, Prediction, Told
+from taskmix.likelihood import Gaussian
+from taskmix.models import MLP
+from taskmix.streams import Phase
+from taskmix.tasks import Examples, Hints, TaskBatch
+from taskmix.training import Chunk, RunFolder, Settings, Stopped, files, run_folder
+from taskmix.training.lock import owning
+from taskmix.training.watch import StopRequest
+
+STOPS = (3, 6, 8, 11)
+"""Where chunks end: every third iteration, and at the end of the phases."""
+SEEDS = (4, 9)
+
+
+@dataclasses.dataclass(frozen=True)
+class Lines:
+    """A stream of which only the shapes are looked at."""
+
+    families = ("rising", "falling")
+    phases = (Phase(0, 8, ("rising",)), Phase(8, 11, ("falling",)))
+
+    def batch(self, key, iteration) -> TaskBatch:
+        examples = Examples.full(jnp.zeros((2, 4, 1)), jnp.zeros((2, 4, 1)))
+        return TaskBatch(examples, examples, Hints(jnp.zeros(2, dtype=int), jnp.asarray(False)))
+
+    def test_tasks(self, key, family, tasks) -> TaskBatch:
+        return self.batch(key, 0)
+
+    def load(self, drawn: TaskBatch) -> TaskBatch:
+        return drawn
+
+
+class Parts(eqx.Module):
+    """A state with every kind of leaf that a learner may have."""
+
+    weights: Float[Array, "*seeds capacity 2"]
+    coarse: Float[Array, "*seeds 2"]
+    steps: Int[Array, "*seeds"]
+    key: Key[Array, "*seeds"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Arithmetic:
+    """A learner that only says what its state looks like."""
+
+    rate: float = 0.5
+    model: MLP = MLP()
+    likelihood: Gaussian = Gaussian()
+    told: Told = Told.NOTHING
+
+    def init(self, key, example) -> Parts:
+        coarse = jnp.zeros(2, dtype=jnp.bfloat16)
+        return Parts(jnp.ones((1, 2)), coarse, jnp.asarray(0), jax.random.key(0))
+
+    def grow(self, state: Parts) -> Parts:
+        weights = jnp.concatenate([state.weights, jnp.ones_like(state.weights)], axis=-2)
+        return dataclasses.replace(state, weights=weights)
+
+    def step(self, state, batch, key) -> tuple[Any, Info]:
+        raise NotImplementedError
+
+    def predict(self, state, support, query_x, hints=None, query_mask=None) -> Prediction:
+        raise NotImplementedError
+
+    def has_room(self, state, iterations):
+        raise NotImplementedError
+
+    def parameters(self, state) -> int:
+        return 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    noise: float = 0.0
+
+    def stream(self) -> Lines:
+        return Lines()
+
+    def learner_settings(self) -> dict[str, Any]:
+        return {}
+
+    def training(self) -> Settings:
+        return Settings()
+
+    def facts(self) -> dict[str, Any]:
+        return {"data": {"source": "here", "fingerprint": "1234"}}
+
+
+def train(learner, stream, seeds, settings, observer, start=None) -> None:
+    """Every number depends on the seed and on all numbers before it; the second chunk grows."""
+    rows = np.arange(len(seeds))
+    state = start.state if start else first_states(seeds)
+    seconds = start.seconds if start else 0.0
+    if start is None:
+        observer(chunk_of(0, None, state, False, 0.0))
+    begin = start.iteration if start else 0
+    for first, stop in zip((0, *STOPS[:-1]), STOPS, strict=True):
+        if first < begin:
+            continue
+        if grown := first == 3:
+            state = jax.vmap(learner.grow)(state)
+        weights = np.asarray(state.weights)
+        losses = []
+        for iteration in range(first, stop):
+            weights = np.float32(0.9) * weights + np.float32(learner.rate) * np.sin(
+                weights.sum(axis=(1, 2), keepdims=True) + iteration
+            )
+            losses.append(np.square(weights).sum(axis=(1, 2)))
+        state = Parts(
+            jnp.asarray(weights),
+            jnp.asarray(weights[rows, 0]).astype(jnp.bfloat16),
+            state.steps + (stop - first),
+            state.key,
+        )
+        seconds += 1.0
+        observer(chunk_of(stop, np.stack(losses, axis=1), state, grown, seconds))
+
+
+def first_states(seeds) -> Parts:
+    return Parts(
+        jnp.asarray(seeds, dtype=jnp.float32)[:, None, None] * jnp.ones((1, 1, 2)),
+        jnp.zeros((len(seeds), 2), dtype=jnp.bfloat16),
+        jnp.zeros(len(seeds), dtype=int),
+        jax.vmap(jax.random.key)(jnp.asarray(seeds)),
+    )
+
+
+INFO = Info(
+    jnp.asarray(0.0),
+    jnp.zeros(1),
+    jnp.zeros((1, 1)),
+    jnp.asarray(1),
+    jnp.asarray(False),
+    jnp.zeros(()),
+)
+
+
+def chunk_of(stop: int, losses, state: Parts, grown: bool, seconds: float) -> Chunk:
+    seeds, capacity = state.weights.shape[:2]
+    error = np.abs(np.asarray(state.weights))[:, :, :1].mean(axis=1, keepdims=True)
+    error = np.broadcast_to(error, (seeds, 2, 3))
+    shares = np.full((seeds, 2, 3, capacity), 1 / capacity)
+    components = np.broadcast_to(error[..., None], shares.shape)
+    evaluation = Evaluation(*map(jnp.asarray, (error, components, shares, error)))
+    if losses is None:
+        return Chunk(stop, None, None, evaluation, state, False, seconds)
+    length = losses.shape[1]
+    leaves = (
+        losses,
+        np.stack([losses, 2 * losses], axis=2),
+        np.full((seeds, length, 2, capacity), 1 / capacity),
+        np.full((seeds, length), capacity),
+        np.arange(length) == (0 if grown else -1),
+        np.zeros((seeds, length)),
+    )
+    leaves = (*leaves[:4], np.broadcast_to(leaves[4], (seeds, length)), leaves[5])
+    info = jax.tree.unflatten(jax.tree.structure(INFO), leaves)
+    families = np.full((seeds, length, 2), int(stop > 8))
+    return Chunk(stop, info, families, evaluation, state, grown, seconds)
+
+
+OURS = Arithmetic()
+OFTEN = Keeping(checkpoint_minutes=0.0)
+
+
+def run_all(out: Path, keeping: Keeping = OFTEN, request=None, learner=OURS, seeds=SEEDS) -> str:
+    """Train both seeds into ``out``; what was said meanwhile."""
+    screen = io.StringIO()
+    run.run_method(
+        Experiment(),
+        {"experiment": "lines", "method": "arithmetic"},
+        learner,
+        seeds,
+        lambda seed: out / f"seed-{seed}",
+        Settings(),
+        Console(file=screen, width=400),
+        keeping,
+        request,
+    )
+    return screen.getvalue()
+
+
+def results(out: Path) -> dict[str, bytes]:
+    """Every file that must be the same however often a run was interrupted."""
+    paths = [path for path in sorted(out.rglob("*")) if path.is_file()]
+    return {
+        str(path.relative_to(out)): path.read_bytes()
+        for path in paths
+        if path.name != "journal.jsonl"
+    }
+
+
+@pytest.fixture(autouse=True)
+def _trains_by_arithmetic(monkeypatch):
+    monkeypatch.setattr(run, "train", train)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    out = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "train", train)
+        run_all(out)
+    return results(out)
+
+
+class Killed(BaseException):
+    """Nothing catches it and nothing is tidied up after it, but for what ``finally`` does."""
+
+
+class Disk:
+    """Counts what is done to files, and dies before, or in the middle of, one of them."""
+
+    def __init__(self, monkeypatch, dies_at: int = -1, error: type[BaseException] = Killed) -> None:
+        self.done = 0
+        self.dies_at = dies_at
+        self.error = error
+        write, append = files.write_bytes, run_folder._append
+        monkeypatch.setattr(
+            files, "write_bytes", lambda path, content: self._halfway(write, path, content)
+        )
+        monkeypatch.setattr("taskmix.training.checkpoints.write_bytes", files.write_bytes)
+        monkeypatch.setattr(run_folder, "_append", self._append(append))
+        for name in ("rename", "replace", "mkdir"):
+            original = getattr(Path, name)
+            monkeypatch.setattr(Path, name, self._before(original))
+        monkeypatch.setattr(shutil, "rmtree", self._before(shutil.rmtree))
+
+    def _due(self) -> bool:
+        self.done += 1
+        return self.done - 1 == self.dies_at
+
+    def _halfway(self, write, path, content) -> None:
+        if self._due():
+            path.write_bytes(content[: len(content) // 2])
+            raise self.error
+        write(path, content)
+
+    def _append(self, append):
+        def appended(path, line) -> None:
+            if self._due():
+                with path.open("a") as file:
+                    file.write(json.dumps(line)[:20])
+                raise self.error
+            append(path, line)
+
+        return appended
+
+    def _before(self, original):
+        def called(*arguments, **options):
+            if self._due():
+                raise self.error
+            return original(*arguments, **options)
+
+        return called
+
+
+def operations() -> int:
+    """How many things are done to files in a whole run."""
+    with pytest.MonkeyPatch.context() as patch, scratch() as out:
+        patch.setattr(run, "train", train)
+        disk = Disk(patch)
+        run_all(out)
+        return disk.done
+
+
+@contextlib.contextmanager
+def scratch() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name) / "out"
+
+
+@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.soak)])
+def test_run_killed_at_any_touch_of_a_file_ends_as_if_it_had_not_been(uninterrupted, stride):
+    count = operations()
+    assert count > 80
+    for dies_at in range(0, count, stride):
+        with scratch() as out:
+            with pytest.MonkeyPatch.context() as patch:
+                Disk(patch, dies_at)
+                with pytest.raises(Killed):
+                    run_all(out)
+            run_all(out)
+            assert results(out) == uninterrupted, f"killed at touch {dies_at} of {count}"
+
+
+@pytest.mark.parametrize("times", [2, pytest.param(40, marks=pytest.mark.soak)])
+def test_run_killed_again_and_again_ends_as_if_it_had_not_been(uninterrupted, times):
+    draw = random.Random(0)
+    for _ in range(times):
+        with scratch() as out:
+            for _ in range(5):
+                with pytest.MonkeyPatch.context() as patch:
+                    Disk(patch, draw.randrange(60))
+                    with contextlib.suppress(Killed):
+                        run_all(out)
+            run_all(out)
+            assert results(out) == uninterrupted
+
+
+@pytest.mark.parametrize("keep", [1, 3])
+def test_only_so_many_checkpoints_are_kept(tmp_path, keep):
+    run_all(tmp_path, Keeping(checkpoint_minutes=0.0, keep=keep))
+    kept = sorted(path.name for path in (tmp_path / "seed-4" / "checkpoints").iterdir())
+    assert [int(name) for name in kept] == list(STOPS[-keep:])
+
+
+def test_interval_in_iterations_is_rounded_up_to_the_end_of_a_chunk(tmp_path):
+    run_all(tmp_path, Keeping(checkpoint_minutes=100.0, checkpoint_iterations=4, keep=9))
+    kept = sorted(path.name for path in (tmp_path / "seed-4" / "checkpoints").iterdir())
+    assert [int(name) for name in kept] == [6, 11]
+
+
+def stopped_at(out: Path, iteration: int, keeping: Keeping = OFTEN) -> None:
+    """Leave runs behind that were asked to stop after the chunk that ends at ``iteration``."""
+    request = StopRequest()
+
+    def ask(self, chunk) -> None:
+        add(self, chunk)
+        if chunk.iteration == iteration:
+            request.value = 15
+
+    add = Group.add
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Group, "add", ask)
+        with pytest.raises(Stopped) as stop:
+            run_all(out, keeping, request)
+    assert (stop.value.signum, stop.value.iteration) == (15, iteration)
+
+
+@pytest.mark.parametrize("iteration", [0, *STOPS[:-1]])
+def test_run_that_was_asked_to_stop_goes_on(tmp_path, uninterrupted, iteration):
+    stopped_at(tmp_path, iteration, Keeping(checkpoint_minutes=100.0))
+    said = run_all(tmp_path)
+    assert (f"goes on from iteration {iteration}" in said) == (iteration > 0)
+    written = results(tmp_path)
+    assert {name for name in written if "checkpoints" not in name} == {
+        name for name in uninterrupted if "checkpoints" not in name
+    }
+    assert all(written[name] == uninterrupted[name] for name in written if name in uninterrupted)
+
+
+def test_journal_tells_of_the_interruption(tmp_path):
+    stopped_at(tmp_path, 6)
+    run_all(tmp_path)
+    lines = (tmp_path / "seed-9" / "journal.jsonl").read_text().splitlines()
+    notes = [json.loads(line) for line in lines]
+    assert [(note["note"], note["iteration"]) for note in notes] == [("stopped", 6), ("resumed", 6)]
+
+
+def damaged(path: Path, draw: random.Random) -> str:
+    """Cut a file off or turn one bit of it around; what was done."""
+    content = bytearray(path.read_bytes())
+    if draw.random() < 0.4:
+        length = draw.randrange(len(content))
+        path.write_bytes(content[:length])
+        return f"{path.name} cut to {length}"
+    bit = draw.randrange(8 * len(content))
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+    return f"bit {bit} of {path.name} flipped"
+
+
+def without_manifests(found: dict[str, bytes]) -> dict[str, bytes]:
+    return {name: content for name, content in found.items() if "manifest" not in name}
+
+
+@pytest.mark.parametrize("cases", [20, pytest.param(400, marks=pytest.mark.soak)])
+def test_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, uninterrupted, cases):
+    """A bit of the manifest that says nothing about the arrays may flip unnoticed."""
+    stopped_at(tmp_path / "stopped", 8)
+    draw = random.Random(1)
+    for case in range(cases):
+        out = tmp_path / "case"
+        shutil.copytree(tmp_path / "stopped", out)
+        newest = out / f"seed-{draw.choice(SEEDS)}" / "checkpoints" / "000000000008"
+        done = damaged(draw.choice(sorted(newest.iterdir())), draw)
+        said = run_all(out)
+        assert without_manifests(results(out)) == without_manifests(uninterrupted), done
+        if "safetensors" in done:
+            assert "checkpoint not used" in said, (case, done)
+            assert "goes on from iteration 6" in said
+        shutil.rmtree(out)
+
+
+@pytest.mark.parametrize("name", ["checkpoint.safetensors", "manifest.json"])
+def test_missing_file_of_a_checkpoint_gives_way_to_the_one_before(tmp_path, uninterrupted, name):
+    stopped_at(tmp_path, 8)
+    (tmp_path / "seed-4" / "checkpoints" / "000000000008" / name).unlink()
+    assert "goes on from iteration 6" in run_all(tmp_path)
+    assert results(tmp_path) == uninterrupted
+
+
+def test_checkpoint_of_another_run_is_not_taken(tmp_path, uninterrupted):
+    stopped_at(tmp_path, 8)
+    newest = Path("checkpoints", "000000000008")
+    shutil.rmtree(tmp_path / "seed-4" / newest)
+    shutil.copytree(tmp_path / "seed-9" / newest, tmp_path / "seed-4" / newest)
+    assert "belongs to another run" in run_all(tmp_path)
+    assert results(tmp_path) == uninterrupted
+
+
+def test_checkpoint_under_the_name_of_another_iteration_is_not_taken(tmp_path, uninterrupted):
+    stopped_at(tmp_path, 8)
+    for seed in SEEDS:
+        shutil.rmtree(tmp_path / f"seed-{seed}" / "checkpoints" / "000000000008")
+        older = tmp_path / f"seed-{seed}" / "checkpoints" / "000000000006"
+        shutil.copytree(older, older.with_name("000000000008"))
+    assert "goes on from iteration 6" in run_all(tmp_path)
+    assert results(tmp_path) == uninterrupted
+
+
+def test_if_no_checkpoint_is_good_an_error_says_so_and_nothing_is_removed(tmp_path):
+    stopped_at(tmp_path, 8)
+    for path in (tmp_path / "seed-4").rglob("checkpoint.safetensors"):
+        path.write_bytes(b"")
+    before = results(tmp_path)
+    with pytest.raises(ValueError, match=r"No checkpoint can be used: .*wrong checksum"):
+        run_all(tmp_path)
+    assert results(tmp_path) == before
+
+
+def test_seed_without_checkpoints_makes_all_begin_anew(tmp_path, uninterrupted):
+    stopped_at(tmp_path, 8)
+    shutil.rmtree(tmp_path / "seed-4" / "checkpoints")
+    run_all(tmp_path)
+    assert results(tmp_path) == uninterrupted
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "events.jsonl"])
+def test_lines_come_from_the_checkpoint_whatever_became_of_the_file(tmp_path, uninterrupted, name):
+    stopped_at(tmp_path, 8)
+    (tmp_path / "seed-9" / name).write_bytes(b'{"iteration": 3, "los')
+    run_all(tmp_path)
+    assert results(tmp_path) == uninterrupted
+
+
+def test_run_that_has_ended_is_not_trained_again(tmp_path, uninterrupted, monkeypatch):
+    run_all(tmp_path)
+    monkeypatch.setattr(run, "train", None)
+    run_all(tmp_path)
+    assert results(tmp_path) == uninterrupted
+
+
+def test_summary_that_was_lost_is_made_again(tmp_path, uninterrupted):
+    run_all(tmp_path)
+    (tmp_path / "seed-4" / "summary.json").write_text('{"half')
+    run_all(tmp_path)
+    assert results(tmp_path) == uninterrupted
+
+
+def test_changed_setting_is_refused_with_the_difference(tmp_path):
+    stopped_at(tmp_path, 8)
+    before = results(tmp_path)
+    with pytest.raises(
+        ValueError, match=r"learner\.rate was 0\.5 and is 0\.25.*--accept learner\.rate"
+    ):
+        run_all(tmp_path, learner=Arithmetic(rate=0.25))
+    assert results(tmp_path) == before
+
+
+def test_changed_data_are_refused_with_the_difference(tmp_path, monkeypatch):
+    stopped_at(tmp_path, 8)
+    monkeypatch.setattr(Experiment, "facts", lambda self: {"data": {"fingerprint": "5678"}})
+    with pytest.raises(ValueError, match=r'data\.fingerprint was "1234" and is "5678"'):
+        run_all(tmp_path)
+
+
+def test_changed_setting_that_is_named_is_accepted_for_good(tmp_path):
+    stopped_at(tmp_path, 6)
+    keeping = Keeping(checkpoint_minutes=0.0, accept=("learner",))
+    run_all(tmp_path, keeping, learner=Arithmetic(rate=0.25))
+    assert (tmp_path / "seed-4" / "summary.json").exists()
+    run_all(tmp_path, learner=Arithmetic(rate=0.25))
+
+
+def test_other_seeds_side_by_side_are_a_changed_setting(tmp_path):
+    stopped_at(tmp_path, 6)
+    with pytest.raises(ValueError, match=r"seeds_side_by_side was \[4, 9\] and is \[4\]"):
+        run_all(tmp_path, seeds=(4,))
+
+
+def test_folder_has_one_owner(tmp_path):
+    stopped_at(tmp_path, 6)
+    with owning(tmp_path / "seed-9"), pytest.raises(ValueError, match="by another process"):
+        run_all(tmp_path)
+
+
+def test_lock_that_a_killed_process_left_locks_nothing(tmp_path, uninterrupted):
+    stopped_at(tmp_path, 6)
+    (tmp_path / "seed-9" / "lock").write_text("1\n")
+    run_all(tmp_path)
+    assert results(tmp_path) == uninterrupted
+
+
+class DiskFull(OSError):
+    def __init__(self) -> None:
+        super().__init__(28, "No space left on device")
+
+
+def complaint_of(function, *arguments) -> str | None:
+    try:
+        function(*arguments)
+    except OSError as error:
+        return str(error)
+    return None
+
+
+def test_full_disk_is_reported_and_loses_no_checkpoint(tmp_path, uninterrupted):
+    """Whatever it is that there is no room for: it says so, and goes on when there is."""
+    for dies_at in range(20, operations(), 11):
+        out = tmp_path / str(dies_at)
+        with pytest.MonkeyPatch.context() as patch:
+            Disk(patch, dies_at, DiskFull)
+            complaint = complaint_of(run_all, out)
+        assert complaint is None or "No space left on device" in complaint
+        run_all(out)
+        assert results(out) == uninterrupted
+
+
+def test_best_state_of_an_early_stopping_run_survives(tmp_path):
+    folders = [RunFolder.open(tmp_path / str(seed), {"seed": seed}) for seed in SEEDS]
+    first, second = (Group(Arithmetic(), Lines(), folders, OFTEN, True) for _ in range(2))
+    chunks = []
+    train(Arithmetic(), Lines(), SEEDS, Settings(), chunks.append)
+    for chunk in chunks[:4]:
+        first.add(chunk)
+    first.save(chunks[3])
+    start, problems = second.resume()
+    assert (start.iteration, problems) == (8, [])
+    assert second.best.error == first.best.error
+    assert second.best.iteration == first.best.iteration
+    for mine, other in zip(second.best.state, first.best.state, strict=True):
+        equal(mine, other)
+    equal(start.state, chunks[3].state)
+
+
+def equal(one: Any, other: Any) -> None:
+    def same(a, b) -> None:
+        assert a.dtype == b.dtype
+        if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
+            a, b = jax.random.key_data(a), jax.random.key_data(b)
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+    jax.tree.map(same, one, other)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("keep", 0), ("checkpoint_minutes", -1.0), ("checkpoint_iterations", -1)]
+)
+def test_keeping_that_cannot_be_is_refused(field, value):
+    with pytest.raises(ValueError, match=f"{field} is {value}"):
+        Keeping(**{field: value})

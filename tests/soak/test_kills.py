@@ -1,0 +1,207 @@
+"""Runs that are killed with SIGKILL, and go on: they end with the bits of a run that was not."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+COMMAND = [sys.executable, "-c", "import sys; from taskmix.cli import main; sys.exit(main())"]
+OFTEN = ("--checkpoint-minutes", "0", "--quiet")
+MAML = (
+    *("run", "regression", "--method", "maml", "--families", "linear", "step"),
+    *("--lengths", "60", "40", "--tasks", "2", "--hidden", "4", "--adaptation.steps", "1"),
+    *("--evaluate-every", "5", "--test-tasks", "3", *OFTEN),
+)
+REGRESSION = (
+    *("run", "regression", "--lengths", "400", "300", "300", "--cool-down", "100"),
+    *("--hidden", "20", "20", "--evaluate-every", "20", "--test-tasks", "10", *OFTEN),
+)
+IMAGES = (
+    *("run", "evolving-images", "--lengths", "40", "40", "20", "--cool-down", "20"),
+    *("--size", "16", "--width", "4", "--tasks", "2", "--query", "2", "--adaptation.steps", "1"),
+    *("--test-query", "2", "--test-tasks", "3", "--evaluate-every", "5", *OFTEN),
+)
+TIMES = ("seconds", "iterations_per_second")
+
+Moment = Callable[[Path], bool]
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """All processes share what is compiled; otherwise they would do little else."""
+    return {
+        **os.environ,
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("cache")),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+
+
+def finished(arguments, out: Path, environment) -> Path:
+    subprocess.run(
+        [*COMMAND, *arguments, "--out", out], env=environment, check=True, capture_output=True
+    )
+    return out
+
+
+def killed(arguments, out: Path, environment, moment: Moment) -> bool:
+    """Kill a run at a moment; whether it came to that before the end."""
+    process = subprocess.Popen(
+        [*COMMAND, *arguments, "--out", out],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    while process.poll() is None and not moment(out):
+        time.sleep(0.0005)
+    process.send_signal(signal.SIGKILL)
+    return process.wait() == -signal.SIGKILL
+
+
+def evaluated(iteration: int) -> Moment:
+    """As soon as that iteration stands in ``metrics.jsonl``."""
+    word = f'{{"iteration": {iteration},'.encode()
+    return lambda out: _exists(out / "metrics.jsonl") and word in _read(out / "metrics.jsonl")
+
+
+def in_the_middle_of_a_checkpoint(count: int) -> Moment:
+    """While a checkpoint is written: the so-manieth folder that has no final name yet."""
+    seen: set[str] = set()
+
+    def moment(out: Path) -> bool:
+        if (out / "checkpoints").is_dir():
+            seen.update(n for n in os.listdir(out / "checkpoints") if n.endswith(".partial"))
+        return len(seen) >= count
+
+    return moment
+
+
+def after(seconds: float) -> Moment:
+    """So long after the first evaluation."""
+    began: list[float] = []
+
+    def moment(out: Path) -> bool:
+        if not began and _exists(out / "metrics.jsonl") and _read(out / "metrics.jsonl"):
+            began.append(time.monotonic())
+        return bool(began) and time.monotonic() - began[0] > seconds
+
+    return moment
+
+
+def _exists(path: Path) -> bool:
+    return path.exists()
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def outcome(out: Path) -> tuple[list, list, dict, dict[str, bytes]]:
+    """All that must be the same, without times."""
+    metrics, events = (
+        [without_times(json.loads(line)) for line in (out / name).read_text().splitlines()]
+        for name in ("metrics.jsonl", "events.jsonl")
+    )
+    summary = without_times(json.loads((out / "summary.json").read_text()))
+    newest = max((out / "checkpoints").iterdir())
+    arrays = load_file(newest / "checkpoint.safetensors")
+    bits = {name: array.tobytes() for name, array in arrays.items()}
+    return metrics, events, summary, bits
+
+
+def without_times(content: dict) -> dict:
+    return {name: value for name, value in content.items() if name not in TIMES}
+
+
+def duration(arguments, out: Path, environment) -> float:
+    """Seconds of training once everything is compiled."""
+    lines = (finished(arguments, out, environment) / "metrics.jsonl").read_text().splitlines()
+    return json.loads(lines[-1])["seconds"] - json.loads(lines[0])["seconds"]
+
+
+def assert_survives(arguments, moments: list[Moment], whole: Path, folder: Path, environment):
+    before, times = outcome(whole), 0
+    for number, moment in enumerate(moments):
+        out = folder / str(number)
+        times += killed(arguments, out, environment, moment)
+        assert outcome(finished(arguments, out, environment)) == before, f"moment {number}"
+    assert times >= 0.8 * len(moments), "too many runs had ended before they could be killed"
+
+
+def test_run_that_was_killed_ends_as_if_it_had_not_been(tmp_path, environment):
+    whole = finished(MAML, tmp_path / "whole", environment)
+    assert_survives(MAML, [evaluated(35)], whole, tmp_path, environment)
+
+
+@pytest.mark.soak
+def test_regression_survives_thirty_kills(tmp_path, environment):
+    whole = finished(REGRESSION, tmp_path / "whole", environment)
+    spawns = json.loads((whole / "summary.json").read_text())["spawns"]
+    assert spawns, "no cluster was opened, so nothing can be killed around it"
+    seconds = duration(REGRESSION, tmp_path / "timed", environment)
+    draw = random.Random(0)
+    around = [
+        evaluated(20 * (spawn // 20) + offset) for spawn in spawns[:2] for offset in (-20, 0, 20)
+    ]
+    writing = [in_the_middle_of_a_checkpoint(draw.randrange(1, 40)) for _ in range(10)]
+    anywhere = [after(draw.random() * 0.8 * seconds) for _ in range(30 - len(around))]
+    assert_survives(REGRESSION, around + writing + anywhere, whole, tmp_path, environment)
+
+
+@pytest.mark.soak
+def test_images_survive_ten_kills(tmp_path, environment):
+    whole = finished(IMAGES, tmp_path / "whole", environment)
+    seconds = duration(IMAGES, tmp_path / "timed", environment)
+    draw = random.Random(1)
+    moments = [after(draw.random() * 0.8 * seconds) for _ in range(7)]
+    moments += [in_the_middle_of_a_checkpoint(draw.randrange(1, 15)) for _ in range(3)]
+    assert_survives(IMAGES, moments, whole, tmp_path, environment)
+
+
+@pytest.mark.soak
+def test_memory_and_speed_stay_flat_over_a_hundred_thousand_iterations(tmp_path, environment):
+    """Resident memory, read from the kernel, of a run without growth."""
+    arguments = (
+        *("run", "regression", "--method", "maml", "--lengths", "40000", "30000", "30000"),
+        *(
+            "--tasks",
+            "2",
+            "--hidden",
+            "4",
+            "--adaptation.steps",
+            "1",
+            "--test-tasks",
+            "3",
+            "--quiet",
+        ),
+    )
+    process = subprocess.Popen([*COMMAND, *arguments, "--out", tmp_path / "run"], env=environment)
+    resident = []
+    while process.poll() is None:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        if "VmRSS" in status and (tmp_path / "run" / "metrics.jsonl").exists():
+            resident.append(int(status.split("VmRSS:")[1].split()[0]))
+        time.sleep(1.0)
+    assert process.returncode == 0
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    seconds = np.diff([json.loads(line)["seconds"] for line in lines])
+    early, late = np.array_split(seconds[len(seconds) // 10 :], 2)
+    assert np.median(late) < 1.05 * np.median(early)
+    settled = resident[len(resident) // 3 :]
+    # What a record keeps of every iteration: errors, families and responsibilities of 2 tasks.
+    kept = 100_000 * 2 * (4 + 4 + 4) / 1024
+    assert settled[-1] - settled[0] < 2 * kept + 0.02 * settled[0]

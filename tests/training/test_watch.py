@@ -1,0 +1,76 @@
+"""Signals and patience; each signal is sent to a process of its own."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from taskmix.training import watch
+from taskmix.training.watch import StopRequest, Watch
+
+STUCK = """
+import hashlib, sys
+from taskmix.training.watch import StopRequest, listening
+request = StopRequest()
+with listening(request, lambda what: print(what, flush=True)):
+    print("ready", flush=True)
+    while not request.value or {stubborn}:
+        # One call into compiled code, during which Python handles no signals.
+        hashlib.pbkdf2_hmac("sha256", b"", b"", {rounds})
+sys.exit(128 + request.value)
+"""
+
+
+def started(stubborn: bool, rounds: int) -> subprocess.Popen:
+    script = STUCK.format(stubborn=stubborn, rounds=rounds)
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def ended(process: subprocess.Popen) -> int:
+    process.stdout.close()
+    return process.wait(timeout=300)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_signal_is_a_request_that_is_met_in_good_order(number, code):
+    process = started(stubborn=False, rounds=10_000)
+    process.send_signal(number)
+    assert process.stdout.readline() == f"{number.name}: stops after this chunk\n"
+    assert ended(process) == code
+
+
+def test_second_interrupt_stops_at_once_even_inside_compiled_code():
+    process = started(stubborn=True, rounds=2_000_000_000)
+    process.send_signal(signal.SIGINT)
+    assert "stops after this chunk" in process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    assert ended(process) == 130
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_standstill_is_told_once_and_again_after_as_long(clock):
+    told = []
+    one = Watch(StopRequest(), told.append)
+    for clock[0] in range(0, int(2.5 * watch.PATIENCE), 10):
+        one.look()
+    assert told == ["no progress for 10 minutes", "no progress for 20 minutes"]
+
+
+def test_progress_is_no_standstill_however_slow_it_always_was(clock):
+    told = []
+    one = Watch(StopRequest(), told.append)
+    clock[0] = 0.9 * watch.PATIENCE
+    one.progressed()
+    clock[0] += 8 * watch.PATIENCE
+    one.look()
+    assert told == []
