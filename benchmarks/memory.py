@@ -1,8 +1,9 @@
 """How much memory training on an image store takes, beside the store itself.
 
-Runs a few iterations of `few-shot` on the store, its final test included, and reads from the
-operating system how much memory the process had at most: pages of its own, and pages of files
-such as the memory-mapped store, which the system can drop at any time. Linux only.
+Runs a few iterations of `few-shot` on the store, its final test included. Says how many bytes of
+images were on the device at most, and how much memory the process had at most according to the
+operating system: pages of its own (images on the device, intermediate results, compiled code), and
+pages of files such as the memory-mapped store, which the system can drop at any time. Linux only.
 
     taskmix data prepare mini-imagenet.zip --out stores/mini84 --size 84
     python benchmarks/memory.py stores/mini84 --test-split val
@@ -17,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Annotated
 
+import jax
 import tyro
 from rich.console import Console
 from rich.table import Table
@@ -28,14 +30,15 @@ from taskmix.training import Settings
 MEGABYTE = 2**20
 
 
-def now() -> tuple[int, int]:
-    """Bytes of the process: pages of its own, and pages of files."""
+def now() -> tuple[int, int, int]:
+    """Bytes of images on the device, of pages of the process's own, and of pages of files."""
+    images = sum(array.nbytes for array in jax.live_arrays() if array.dtype == "uint8")
     fields = {}
     for line in Path("/proc/self/status").read_text().splitlines():
         name, _, value = line.partition(":")
         if name in ("RssAnon", "RssFile"):
             fields[name] = int(value.split()[0]) * 1024
-    return fields["RssAnon"], fields["RssFile"]
+    return images, fields["RssAnon"], fields["RssFile"]
 
 
 class Peak(threading.Thread):
@@ -43,12 +46,11 @@ class Peak(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.own, self.files = now()
+        self.most = now()
 
     def run(self) -> None:
         while True:
-            own, files = now()
-            self.own, self.files = max(self.own, own), max(self.files, files)
+            self.most = tuple(map(max, self.most, now()))
             time.sleep(0.01)
 
 
@@ -62,7 +64,7 @@ def main(
         FewShot(), data=store, size=size, test_split=test_split, iterations=iterations
     )
     learner = build_learner(method("maml").build, experiment.learner_settings(), {})
-    start = now()[0]
+    _, start, _ = now()
     peak = Peak()
     peak.start()
     with tempfile.TemporaryDirectory() as folder:
@@ -78,11 +80,13 @@ def main(
     table = Table(title=f"few-shot on {store}")
     for column in ("", "MB", "of the store"):
         table.add_column(column, justify="right" if column else "left")
+    images, own, files = peak.most
     rows = {
         "the store": total,
+        "images on the device, at most": images,
         "own pages before": start,
-        "own pages at most": peak.own,
-        "pages of files at most": peak.files,
+        "own pages at most": own,
+        "pages of files at most": files,
     }
     for name, value in rows.items():
         table.add_row(name, f"{value / MEGABYTE:.0f}", f"{value / total:.2f}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import jax.numpy as jnp
@@ -37,8 +38,17 @@ def test_unknown_scale_is_refused_with_the_nearest():
 
 
 def test_finns_protocol_has_as_many_queries_as_shots():
-    finn = FewShot(size=16, shot=2, protocol="finn").final_stream()
-    assert (finn.test_query, FewShot(size=16, shot=2).final_stream().test_query) == (2, 15)
+    usual, finn = FewShot(size=16, shot=2), FewShot(size=16, shot=2, protocol="finn")
+    queries = [one.final_stream(one.stream()).test_query for one in (usual, finn)]
+    assert queries == [15, 2]
+
+
+def test_images_that_are_on_the_device_are_not_put_there_again():
+    experiment = FewShot(size=16, test_split="val")
+    stream = experiment.stream()
+    assert experiment.final_stream(stream).testing is stream.testing
+    other = dataclasses.replace(experiment, test_split="test").final_stream(stream)
+    assert other.testing is not stream.testing
 
 
 def test_parameters_of_a_mixture_are_those_of_its_components():

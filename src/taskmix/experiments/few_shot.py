@@ -13,6 +13,7 @@ import numpy as np
 from taskmix.evaluation import Evaluation, evaluate, over_tasks
 from taskmix.experiments.images import FewShot
 from taskmix.learner import Learner, State
+from taskmix.streams import ImageStream
 from taskmix.tasks import TaskBatch
 from taskmix.training import Chunk, run_keys
 
@@ -39,10 +40,15 @@ class EarlyStopping:
 
 
 def final_test(
-    experiment: FewShot, learner: Learner, state: State, seed: int, episodes: int
+    experiment: FewShot,
+    stream: ImageStream,
+    learner: Learner,
+    state: State,
+    seed: int,
+    episodes: int,
 ) -> dict[str, Any]:
     """Accuracy on the classes to be reported, as it stands in ``summary.json`` under ``test``."""
-    stream = experiment.final_stream()
+    stream = experiment.final_stream(stream)
     if experiment.test_steps and hasattr(learner, "adaptation"):
         adaptation = dataclasses.replace(experiment.adaptation, steps=experiment.test_steps)
         learner = dataclasses.replace(learner, adaptation=adaptation)  # type: ignore[type-var]

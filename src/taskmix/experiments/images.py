@@ -174,10 +174,14 @@ class FewShot(ImageTasks):
         training = self._images("train", self.query)
         return self._stream(self._schedule(), training, testing, self.test_query)
 
-    def final_stream(self) -> ImageStream:
-        """Test tasks are those to be reported; there is nothing to learn from."""
+    def final_stream(self, stream: ImageStream) -> ImageStream:
+        """Test tasks are those to be reported; there is nothing to learn from.
+
+        Images that the ``stream`` of the run has on the device are not put there again.
+        """
         query = self.shot if self.protocol == "finn" else self.test_query
-        testing = self._images(self.test_split, query)
+        there = self.test_split == "val" and query <= self.test_query
+        testing = stream.testing if there else self._images(self.test_split, query)
         return self._stream(self._schedule(), testing, testing, query)
 
     def learner_settings(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from taskmix.experiments.group import Group, Keeping
 from taskmix.experiments.images import FewShot
 from taskmix.experiments.summary import Summary, summarise
 from taskmix.learner import Learner
+from taskmix.streams import ImageStream
 from taskmix.training import Chunk, RunFolder, Settings, Stopped, TrainingProgress, train
 from taskmix.training.lock import owning
 from taskmix.training.loop import check_seeds
@@ -75,10 +76,10 @@ def run_method(
             {**labels, "seed": seed, **summarise(record, stream.phases, measure)}
             for seed, record in zip(seeds, group.records, strict=True)
         ]
-        if isinstance(experiment, FewShot) and group.best is not None:
+        if isinstance(experiment, FewShot) and isinstance(stream, ImageStream) and group.best:
             for position, (seed, summary) in enumerate(zip(seeds, summaries, strict=True)):
                 state, iteration = group.best.state[position], group.best.iteration[position]
-                test = final_test(experiment, learner, state, seed, FINAL_EPISODES)
+                test = final_test(experiment, stream, learner, state, seed, FINAL_EPISODES)
                 summary["test"] = {"iteration": iteration, **test}
         for one, summary in zip(folders, summaries, strict=True):
             one.finish(summary)
