@@ -50,9 +50,9 @@ class Predictor:
 
     def predict(
         self,
-        support_x: Shaped[np.ndarray | Array, "..."],
-        support_y: Shaped[np.ndarray | Array, "..."],
-        query_x: Shaped[np.ndarray | Array, "..."],
+        support_x: Shaped[np.ndarray | Array, ...],
+        support_y: Shaped[np.ndarray | Array, ...],
+        query_x: Shaped[np.ndarray | Array, ...],
         family: str | None = None,
     ) -> Prediction:
         """Predict the targets of ``query_x`` from a few examples of the same task.
