@@ -22,6 +22,8 @@ hypothesis.settings.register_profile("taskmix", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("taskmix")
 
 
+# First, because xdist reads the marks in the same hook.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """A file's tests go to one worker, so that nothing is compiled twice, unless they say more."""
     for item in items:
