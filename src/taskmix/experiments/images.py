@@ -19,6 +19,14 @@ GLYPHS = "glyphs"
 Scale = Literal["cpu", "paper"]
 Network = Literal["conv4", "resnet12"]
 
+PAPER: dict[str, Any] = {
+    "scale": "paper",
+    "size": 84,
+    "query": 15,
+    "adaptation": Adaptation(steps=5, rate=0.05),
+}
+"""What both experiments have in common at the paper's size."""
+
 
 @dataclasses.dataclass(frozen=True)
 class ImageTasks:
@@ -116,15 +124,7 @@ class EvolvingImages(ImageTasks):
     def at(cls, scale: Scale) -> EvolvingImages:
         if scale == "cpu":
             return cls()
-        return cls(
-            scale="paper",
-            size=84,
-            query=15,
-            adaptation=Adaptation(steps=5, rate=0.05),
-            sampled=False,
-            lengths=(7500, 7500, 4500),
-            cool_down=1000,
-        )
+        return cls(**PAPER, sampled=False, lengths=(7500, 7500, 4500), cool_down=1000)
 
     def stream(self) -> ImageStream:
         schedule = consecutive(self.filters, self.lengths)
@@ -158,15 +158,7 @@ class FewShot(ImageTasks):
     def at(cls, scale: Scale) -> FewShot:
         if scale == "cpu":
             return cls()
-        return cls(
-            scale="paper",
-            size=84,
-            query=15,
-            adaptation=Adaptation(steps=5, rate=0.05),
-            iterations=60000,
-            test_steps=10,
-            annealed=False,
-        )
+        return cls(**PAPER, iterations=60000, test_steps=10, annealed=False)
 
     def stream(self) -> ImageStream:
         """Test tasks are of validation classes: they decide when to stop."""
