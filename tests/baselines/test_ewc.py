@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 
 import chex
 import jax
@@ -44,8 +45,14 @@ def numbers(params) -> list[float]:
     return [layer.weight.item(), layer.bias.item()]
 
 
+@functools.cache
+def step_of(learner):
+    """Compiled once for all tests of a learner."""
+    return jax.jit(learner.step)
+
+
 def after(learner, *batches, state=None):
-    step = jax.jit(learner.step)
+    step = step_of(learner)
     state = learner.init(KEY, batches[0]) if state is None else state
     for batch in batches:
         state, info = step(state, batch, KEY)
