@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 from taskmix.adapt import Adaptation, TaskResult, mean_gradient, meta_optimiser, query_result
 from taskmix.baselines.single import Single, check_positive, query_info, single_prediction
 from taskmix.learner import Info, Prediction, Told
-from taskmix.likelihood import Gaussian, Likelihood, masked_mean
+from taskmix.likelihood import Gaussian, Likelihood
 from taskmix.models import MLP, Model
 from taskmix.tasks import Examples, Hints, TaskBatch
 
@@ -87,13 +87,6 @@ class Initialisation(Single):
 
     def _adapt(self, params: PyTree, support: Examples) -> PyTree:
         return self.adaptation(self.model, self.likelihood, params, support)
-
-    def _judge(self, params: PyTree, support: Examples, query: Examples) -> tuple[Array, Array]:
-        adapted = self._adapt(params, support)
-        outputs = self.model.apply(adapted, query.x, query.mask)
-        loss = masked_mean(self.likelihood.loss(outputs, query.y), query.mask)
-        predicted = self.likelihood.predictive(outputs)
-        return loss, masked_mean(self.likelihood.error(predicted, query.y), query.mask)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Int, Key, PyTree
 
+from taskmix.adapt import TaskResult
 from taskmix.baselines.maml import MAML, MAMLState
 from taskmix.learner import Info, Prediction, Told
 from taskmix.models import for_each
@@ -50,23 +51,19 @@ class MAMLPerFamily(MAML):
         members = jax.nn.one_hot(family, self.families)
         count = jnp.sum(members, axis=0)
 
-        def objective(params: PyTree) -> tuple[Array, tuple[Array, Array]]:
+        def objective(params: PyTree) -> tuple[Array, TaskResult]:
             # A product rather than indexing, whose gradient is a scatter; exact all the same.
             own = jax.tree.map(lambda leaf: jnp.tensordot(members, leaf, axes=1), params)
-            judge = for_each(self.model, self._judge)
-            losses, errors = judge(own, batch.support, batch.query)
-            return jnp.sum(losses / count[family]), (jnp.mean(losses), errors)
+            losses, results = for_each(self.model, self._loss)(own, batch.support, batch.query)
+            return jnp.sum(losses / count[family]), results
 
-        gradient, (loss, errors) = jax.grad(objective, has_aux=True)(state.params)
+        gradient, result = jax.grad(objective, has_aux=True)(state.params)
         updates, optimiser = jax.vmap(self._optimiser().update)(gradient, state.optimiser)
         updated = MAMLState(optax.apply_updates(state.params, updates), optimiser)
-        info = Info(
-            loss=loss,
-            error=errors,
+        info = dataclasses.replace(
+            self._info(result, batch),
             responsibilities=members,
             clusters=jnp.asarray(self.families),
-            spawned=jnp.asarray(False),
-            suspicion=jnp.asarray(0.0),
         )
         return _where(count > 0, updated, state), info
 
