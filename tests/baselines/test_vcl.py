@@ -1,4 +1,5 @@
 import math
+from functools import partial
 
 import chex
 import jax
@@ -6,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from taskmix.adapt import Adaptation
+from taskmix.adapt import Adaptation, adapted_loss
 from taskmix.baselines import MAML, VCL
 from taskmix.baselines.vcl import Posterior, _noise, divergence
 from taskmix.models import MLP
@@ -79,8 +80,9 @@ def test_gradient_in_mean_and_scale_is_that_of_the_expected_loss(first):
         losses = []
         for sample in range(LEARNER.samples):
             params = posterior.draw(jax.tree.map(lambda leaf, i=sample: leaf[i], noise))
-            judge = jax.vmap(lambda s, q, p=params: LEARNER._judge(p, s, q)[0])
-            losses.append(jnp.mean(judge(batch.support, batch.query)))
+            judge = partial(adapted_loss, LEARNER.model, LEARNER.likelihood, LEARNER.adaptation)
+            results = jax.vmap(partial(judge, params))(batch.support, batch.query)[1]
+            losses.append(jnp.mean(results.loss))
         return jnp.mean(jnp.stack(losses))
 
     value, expected = jax.value_and_grad(expected_loss)(first.params)
