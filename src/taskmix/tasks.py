@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Shaped
@@ -58,6 +59,12 @@ class TaskBatch(eqx.Module):
     support: Examples
     query: Examples
     hints: Hints | None = None
+
+    def take(self, tasks: Int[Array, " some"]) -> TaskBatch:
+        """Only the tasks with these numbers."""
+        support, query = jax.tree.map(lambda leaf: leaf[tasks], (self.support, self.query))
+        hints = self.hints and Hints(self.hints.family[tasks], self.hints.boundary)
+        return TaskBatch(support, query, hints)
 
     def without_hints(self) -> TaskBatch:
         return dataclasses.replace(self, hints=None)

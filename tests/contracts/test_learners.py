@@ -117,6 +117,16 @@ def test_info_has_the_shapes_of_the_batch_and_the_clusters(trained):
     assert jnp.issubdtype(info.clusters.dtype, jnp.integer)
 
 
+def test_batch_may_have_fewer_tasks(trained):
+    """A task that is not finite is left out of its batch."""
+    one = batch_at(3).take(jnp.array([1]))
+    after, info = jax.eval_shape(trained.learner.step, trained.state, one, KEY)
+    chex.assert_shape(info.error, (1,))
+    chex.assert_trees_all_equal_shapes_and_dtypes(
+        after, jax.eval_shape(lambda state: state, trained.state)
+    )
+
+
 def test_prediction_has_the_shapes_of_the_query_and_the_clusters(trained):
     prediction = trained.predict_first(batch_at(3))
     clusters = prediction.responsibilities.shape[0]

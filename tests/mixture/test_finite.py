@@ -176,3 +176,52 @@ def test_component_without_a_task_gets_no_gradient_when_sampled(sampled, three_f
     chex.assert_trees_all_equal(
         *(jax.tree.map(lambda leaf: leaf[1], tree.params) for tree in (after, state))
     )
+
+
+@pytest.fixture(scope="module")
+def parting(finite):
+    return dataclasses.replace(finite, together=2, parting=0.5)
+
+
+def test_components_part_after_their_time_together(parting, batches):
+    step = jax.jit(parting.step)
+    state = parting.init(KEY, batches[0])
+    counts = []
+    for batch in batches[:4]:
+        state, info = step(state, batch, KEY)
+        counts.append(int(info.clusters))
+        alone = int(info.clusters) == 1
+        assert (info.responsibilities[:, 1:] == 0).all() == alone
+        np.testing.assert_allclose(info.responsibilities.sum(axis=1), 1, rtol=1e-5)
+    assert counts == [1, 1, 3, 3]
+    assert len(np.unique(state.params[0].weight)) == state.params[0].weight.size
+
+
+def test_first_component_parts_from_noisy_copies_of_itself(parting, three_finite):
+    parted = parting._parted(three_finite, KEY)
+    assert parted.alive.all()
+    for before, after in zip(
+        jax.tree.leaves(three_finite.optimiser), jax.tree.leaves(parted.optimiser), strict=True
+    ):
+        np.testing.assert_array_equal(after, np.broadcast_to(before[:1], before.shape))
+    before, after = three_finite.params[0].weight, parted.params[0].weight
+    np.testing.assert_array_equal(after[0], before[0])
+    size = np.sqrt(np.mean(np.square(before[0])))
+    noise = (after[1:] - before[:1]) / size
+    assert 0.2 < np.std(noise) < 0.8
+
+
+def test_step_that_parts_is_the_step_after_parting(finite, parting, batches):
+    alone = jax.jit(parting.step)
+    state = parting.init(KEY, batches[0])
+    for batch in batches[:2]:
+        state, _ = alone(state, batch, KEY)
+    noise_key, key = jax.random.split(KEY)
+    expected = jax.jit(finite.step)(parting._parted(state, noise_key), batches[2], key)
+    chex.assert_trees_all_close(alone(state, batches[2], KEY), expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("wrong", [{"together": -1}, {"parting": 0.0}, {"parting": math.inf}])
+def test_parting_that_cannot_be_is_refused(finite, wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        dataclasses.replace(finite, **wrong)

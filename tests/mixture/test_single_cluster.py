@@ -37,6 +37,14 @@ def test_mixture_of_one_is_maml_bit_for_bit(maml, parts, batches):
     chex.assert_trees_all_equal(infos, maml[1])
 
 
+def test_components_that_stay_together_are_maml(maml, parts, batches):
+    learner = FiniteMixture(**parts, components=3, together=len(batches))
+    clusters, infos = run(learner, batches)
+    chex.assert_trees_all_close(first(clusters), maml[0], rtol=1e-5, atol=1e-7)
+    chex.assert_trees_all_close(infos, maml[1], rtol=1e-5)
+    assert clusters.count() == 1
+
+
 @pytest.mark.parametrize(
     "build",
     [PaperMixture, partial(OnlineMixture, averaging_rate=1.0)],

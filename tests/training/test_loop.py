@@ -15,6 +15,7 @@ from taskmix.models import MLP
 from taskmix.streams import Phase
 from taskmix.tasks import Examples, Hints, TaskBatch
 from taskmix.training import Chunk, Settings, Start, train
+from taskmix.training.loop import run_keys
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +135,9 @@ class StandIn:
     breaks_at: int = -1
     """Iteration at which the loss of the seeds with a high lot is not a number."""
     broken_batches: tuple[int, ...] = ()
-    """Iterations whose batch spoils the state, told by the batch itself."""
+    """Iterations whose first task spoils the state, told by the task itself."""
+    broken_pairs: tuple[int, ...] = ()
+    """Iterations whose tasks spoil it together, but none of them alone."""
     room: int = 100
     likelihood: Gaussian = Gaussian()
     model: MLP = MLP()
@@ -148,11 +151,13 @@ class StandIn:
         self.hints.append(batch.hints)
         broken = (state.done == self.breaks_at) & (state.lot > 0.5)
         broken |= jnp.any(~jnp.isfinite(batch.query.y))
-        spoilt = jnp.isin(batch.query.x[0, 0, 0], jnp.asarray(self.broken_batches, float))
+        tasks = batch.query.x.shape[0]
+        at_fault = self.broken_batches + self.broken_pairs * (tasks == 2)
+        spoilt = jnp.isin(batch.query.x[0, 0, 0], jnp.asarray(at_fault, float))
         info = Info(
             loss=jnp.where(broken, jnp.nan, 1.0),
-            error=jnp.ones(2),
-            responsibilities=jnp.ones((2, 1)),
+            error=jnp.ones(tasks),
+            responsibilities=jnp.ones((tasks, 1)),
             clusters=jnp.asarray(1),
             spawned=jnp.asarray(False),
             suspicion=jnp.asarray(0.0),
@@ -271,27 +276,67 @@ def test_start_that_is_no_end_of_a_chunk_is_refused():
         train(StandIn(), STREAM, [0], SETTINGS, print, Start(4, None, 0.0, (0,)))
 
 
-def test_batch_that_is_not_finite_is_skipped_and_leaves_the_state_alone():
+def test_task_that_is_not_finite_is_left_out_of_its_batch():
     _, chunks = trained(StandIn(broken_batches=(6, 16)), [0, 1])
+    by_end = {chunk.iteration: chunk for chunk in chunks}
+    assert [n for n, chunk in by_end.items() if chunk.skips is not None] == [10, 20]
+    for stop in (10, 20):
+        skips, info = by_end[stop].skips, by_end[stop].info
+        np.testing.assert_array_equal(np.argwhere(skips.task), [[0, 1, 0], [1, 1, 0]])
+        assert not skips.batch.any()
+        np.testing.assert_array_equal(np.isnan(info.error), skips.task)
+        np.testing.assert_array_equal(info.responsibilities[..., 0] == 0, skips.task)
+        assert np.isfinite(info.loss).all()
+    assert int(chunks[-1].state.done[0]) == 21
+
+
+def test_batch_of_which_no_task_is_at_fault_is_skipped_and_leaves_the_state_alone():
+    _, chunks = trained(StandIn(broken_pairs=(6, 16)), [0, 1])
     skipped = {chunk.iteration: chunk.skips for chunk in chunks}
     assert [n for n, skips in skipped.items() if skips is not None] == [10, 20]
     np.testing.assert_array_equal(skipped[10].batch, [[False, True, False, False, False]] * 2)
     np.testing.assert_array_equal(skipped[20].batch, [[False, True, False, False, False]] * 2)
     assert int(chunks[-1].state.done[0]) == 19
     assert not skipped[10].task.any()
+    assert np.isnan(chunks[2].info.error[:, 1]).all()
 
 
-def test_task_with_a_number_that_is_not_finite_is_named():
-    _, chunks = trained(StandIn(), [0], stream=Lines(broken=(6, 1)))
+def test_learner_learns_from_the_other_tasks_alone():
+    """Against a plain loop of steps, one of which gets only the good task."""
+    learner, stream = MAML(**PARTS), Lines(broken=(6, 1))
+    state, chunks = trained(learner, [3, 7], stream=stream)
     (skips,) = [chunk.skips for chunk in chunks if chunk.skips is not None]
-    np.testing.assert_array_equal(np.argwhere(skips.task), [[0, 1, 1]])
+    np.testing.assert_array_equal(np.argwhere(skips.task), [[0, 1, 1], [1, 1, 1]])
+    keys = run_keys(7)
+    expected = learner.init(keys.init, stream.batch(keys.stream, 0))
+    step = jax.jit(learner.step)
+    for iteration in range(stream.stop):
+        batch = stream.batch(keys.stream, iteration)
+        batch = batch.take(jnp.array([0])) if iteration == 6 else batch
+        expected, _ = step(expected, batch, jax.random.fold_in(keys.step, iteration))
+    jax.tree.map(
+        lambda found, one: np.testing.assert_allclose(found[1], one, rtol=1e-4, atol=1e-6),
+        state,
+        expected,
+    )
+
+
+def test_seed_beside_one_with_a_bad_task_keeps_its_bits():
+    state, _ = trained(StandIn(), range(8))
+    safe, broken = int(np.argmin(state.lot)), int(np.argmax(state.lot))
+    expected, _ = trained(StandIn(), [safe, broken])
+    found, chunks = trained(StandIn(breaks_at=20), [safe, broken])
+    (skips,) = [chunk.skips for chunk in chunks if chunk.skips is not None]
+    np.testing.assert_array_equal(np.argwhere(skips.batch), [[1, 0]])
+    for one, other in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
+        np.testing.assert_array_equal(one[0], other[0])
 
 
 def test_losses_that_stay_not_finite_name_seed_and_iteration():
     state, _ = trained(StandIn(), range(8))
     safe, broken = int(np.argmin(state.lot)), int(np.argmax(state.lot))
     settings = Settings(evaluate_every=5, test_tasks=3, skips_in_a_row=4)
-    with pytest.raises(ValueError, match=f"seed {broken} is not finite at iteration 7; 4 batches"):
+    with pytest.raises(ValueError, match=f"seed {broken} .* at iteration 7 and in each of the 4"):
         trained(StandIn(breaks_at=7), [safe, broken], settings)
 
 
@@ -299,10 +344,10 @@ def test_skips_are_counted_across_an_interruption():
     settings = Settings(evaluate_every=5, test_tasks=3, skips_in_a_row=4)
     learner = StandIn(broken_batches=(8, 9, 10, 11))
     seen: list[Chunk] = []
-    with pytest.raises(ValueError, match="at iteration 8; 4 batches"):
+    with pytest.raises(ValueError, match="at iteration 8 and in each of the 4 batches"):
         train(learner, STREAM, [0], settings, seen.append)
     state = seen[2].state
-    with pytest.raises(ValueError, match="at iteration 8; 4 batches"):
+    with pytest.raises(ValueError, match="at iteration 8 and in each of the 4 batches"):
         train(learner, STREAM, [0], settings, print, Start(10, state, 0.0, (2,)))
 
 

@@ -125,6 +125,16 @@ def test_skipped_batch_is_an_event_with_the_tasks_at_fault(chunk):
     assert record.skipped_in_a_row == 1
 
 
+def test_task_that_was_left_out_is_an_event(chunk):
+    one = chunk(4, [1, 1], 3)
+    skips = Skips(np.zeros((2, 2), dtype=bool), np.zeros((2, 2, 2), dtype=bool))
+    skips.task[0, 1, 0] = True
+    record = Record(FAMILIES, 0)
+    _, events = record.add(dataclasses.replace(one, skips=skips))
+    assert events == [{"iteration": 3, "event": "tasks skipped", "tasks": [0]}]
+    assert record.skipped_in_a_row == 1
+
+
 def test_chunk_of_skipped_batches_has_no_loss(chunk):
     line, _ = Record(FAMILIES, 0).add(skipping(chunk(2, [1, 1], 3), [True] * 2, [[True] * 2] * 2))
     assert (line["loss"], line["prequential"]) == (None, {})

@@ -15,12 +15,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Key, PyTree
+from jaxtyping import Array, Bool, Int, Key, PyTree
 
 from taskmix.adapt import Adaptation, meta_gradient, meta_optimiser, one_after_the_other
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Gaussian, Likelihood, masked_mean
-from taskmix.mixture.clusters import Clusters
+from taskmix.mixture.clusters import Clusters, as_rows
 from taskmix.mixture.responsibilities import (
     judge,
     mix,
@@ -45,6 +45,9 @@ class FiniteMixture:
     component a task, without bias. It costs as much as one component however many there
     are, which matters where a meta-gradient is dear. The error of a step is then that of
     the component drawn; ``predict`` weighs them all.
+
+    With ``together`` the components are one initialisation, learned as MAML's, for that many
+    iterations, and part by a little noise: what they have in common is learned once.
     """
 
     model: Model = MLP()
@@ -57,6 +60,10 @@ class FiniteMixture:
     temperature: float = 1.0
     sampled: bool = False
     """Differentiate one component a task, drawn by its responsibility, instead of all."""
+    together: int = 0
+    """Iterations after which the components part; 0 begins with as many random ones."""
+    parting: float = 0.1
+    """Standard deviation of the noise by which they part, for entries of root mean square 1."""
 
     told = Told.NOTHING
 
@@ -69,20 +76,53 @@ class FiniteMixture:
             raise ValueError(
                 f"temperature is {self.temperature}; it must be positive ('inf' is uniform)."
             )
+        if self.together < 0:
+            raise ValueError(f"together is {self.together}; it must not be negative.")
+        if not 0 < self.parting < math.inf:
+            raise ValueError(f"parting is {self.parting}; it must be positive and finite.")
 
     def init(self, key: Key[Array, ""], example: TaskBatch) -> Clusters:
-        # A single component is drawn as MAML draws its own.
-        keys = key[None] if self.components == 1 else jax.random.split(key, self.components)
-        alive = jnp.ones(self.components, dtype=bool)
+        # A component that is alone is drawn as MAML draws its own.
+        alone = self.components == 1 or self.together > 0
+        keys = (jnp.broadcast_to if alone else jax.random.split)(key, (self.components,))
+        alive = (jnp.arange(self.components) == 0) | (self.together == 0)
         return Clusters.stack(jax.vmap(self.model.init)(keys), self._optimiser(), alive)
 
     def step(self, state: Clusters, batch: TaskBatch, key: Key[Array, ""]) -> tuple[Clusters, Info]:
         batch = batch.without_padding_values()
         if self.components == 1:
             return self._step_alone(state, batch)
-        if self.sampled:
-            return self._step_sampled(state, batch, key)
+        step = self._step_sampled if self.sampled else self._step_dense
+        if self.together == 0:
+            return step(state, batch, key)
+        noise_key, key = jax.random.split(key)
+        parts_now = (state.count() == 1) & (steps_taken(state) == self.together)
+        state = jax.lax.cond(parts_now, self._parted, lambda state, _: state, state, noise_key)
+        return jax.lax.cond(
+            state.count() == 1,
+            lambda state, batch, _: self._step_alone(state, batch),
+            step,
+            *(state, batch, key),
+        )
 
+    def _parted(self, state: Clusters, key: Key[Array, ""]) -> Clusters:
+        """All components as noisy copies of the first, which stays as it is."""
+        others = jnp.arange(self.components) > 0
+
+        def noisy(rows: Array, noise: Array) -> Array:
+            scale = self.parting * jnp.sqrt(jnp.mean(jnp.square(rows[0])))
+            return rows[:1] + as_rows(others, rows) * scale * noise
+
+        noise = optax.tree_utils.tree_random_like(key, state.params)
+        params = jax.tree.map(noisy, state.params, noise)
+        optimiser = jax.tree.map(
+            lambda rows: jnp.broadcast_to(rows[:1], rows.shape), state.optimiser
+        )
+        return Clusters(params, optimiser, jnp.ones_like(state.alive))
+
+    def _step_dense(
+        self, state: Clusters, batch: TaskBatch, key: Key[Array, ""]
+    ) -> tuple[Clusters, Info]:
         surrogate = jax.grad(partial(self._surrogate, state.alive), has_aux=True)
         if self.model.one_at_a_time:
             gradient, parts = one_after_the_other(
@@ -144,7 +184,9 @@ class FiniteMixture:
         info = Info(
             loss=jnp.mean(result.loss),
             error=masked_mean(errors, batch.query.mask),
-            responsibilities=jnp.ones((*result.loss.shape, 1)),
+            responsibilities=jnp.broadcast_to(
+                state.alive.astype(result.loss.dtype), (*result.loss.shape, self.components)
+            ),
             clusters=state.count(),
             spawned=jnp.asarray(False),
             suspicion=jnp.asarray(0.0),
@@ -181,6 +223,12 @@ class FiniteMixture:
 
     def _optimiser(self) -> optax.GradientTransformation:
         return meta_optimiser(self.meta_rate, self.anneal_over)
+
+
+def steps_taken(state: Clusters) -> Int[Array, ""]:
+    """Updates of the first component, as its optimiser counts them."""
+    (_, counts), *_ = optax.tree_utils.tree_get_all_with_path(state.optimiser, "count")
+    return counts[0]
 
 
 def _of_one(surrogate: Callable[[PyTree, TaskBatch], Any]) -> Callable[..., Any]:

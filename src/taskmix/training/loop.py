@@ -12,14 +12,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, Key, Shaped
+from jaxtyping import Array, Bool, Int, Key, Shaped
 
 from taskmix.evaluation import Evaluation, evaluate
 from taskmix.learner import Info, Learner, State, Told
 from taskmix.models import Model, for_each
 from taskmix.streams import Phase, Stream
 from taskmix.tasks import TaskBatch
-from taskmix.training.skips import Skips, check_skips, healthy, if_learned, suspects
+from taskmix.training.skips import Skips, check_skips, healthy, learned_in_part
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Settings:
     test_tasks: int = 200
     """Fixed test tasks of each family."""
     skips_in_a_row: int = 10
-    """Batches without finite numbers, one after the other, that end the run."""
+    """Batches in a row with tasks that had to be left out, as not finite, that end the run."""
 
     def __post_init__(self) -> None:
         for name in ("evaluate_every", "test_tasks", "skips_in_a_row"):
@@ -69,7 +69,7 @@ class Start:
     """Stacked over the seeds, as ``Chunk.state``."""
     seconds: float
     skipped: tuple[int, ...]
-    """How many batches of each seed were skipped just before, one after the other."""
+    """How many batches of each seed, just before and in a row, had tasks left out."""
 
 
 class RunKeys(NamedTuple):
@@ -112,40 +112,15 @@ def train(
     """
     check_seeds(seeds)
     started = time.perf_counter() - (start.seconds if start else 0.0)
-    keys = jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(run_keys, seeds))
-    # Data of a stream are an argument: as part of the program they would be compiled into it.
-    data, recipe = eqx.partition(stream, eqx.is_array)
     stretches = list(chunks(stream.phases, settings.evaluate_every))
     longest = max(stop - first for first, stop in stretches)
     if start and start.iteration not in {stop for _, stop in stretches}:
         raise ValueError(f"Iteration {start.iteration} is no end of a chunk; start from one.")
-
-    @jax.jit
-    def begin(data: Any, keys: RunKeys) -> tuple[State, TaskBatch]:
-        one = partial(_begin, learner, eqx.combine(data, recipe), settings)
-        return every_seed(learner, one)(keys)
-
-    @partial(jax.jit, static_argnames="guarded")
-    def advance(
-        data: Any, state: State, keys: RunKeys, first: Array, stop: Array, guarded: bool
-    ) -> tuple[State, Given]:
-        stream = eqx.combine(data, recipe)
-        return _advance(learner, stream, longest, state, keys, first, stop, guarded)
-
-    @jax.jit
-    def judge(data: Any, state: State, test: TaskBatch) -> Evaluation:
-        one = partial(evaluate, learner, load=eqx.combine(data, recipe).load)
-        return every_seed(learner, one)(state, test)
-
-    state, test = begin(data, keys)
-    has_room = jax.jit(
-        lambda length, state: jnp.all(jax.vmap(lambda one: learner.has_room(one, length))(state)),
-        static_argnums=0,
-    )
-    grow = jax.jit(jax.vmap(learner.grow))
+    programs = Programs(learner, stream, seeds, settings.test_tasks, longest)
+    state, test = programs.begin()
 
     def report(iteration: int, given: Given | None, grown: bool) -> None:
-        evaluation = jax.tree.map(np.asarray, judge(data, state, test))
+        evaluation = programs.evaluate(state, test)
         seconds = time.perf_counter() - started
         info, families, skips = given or (None, None, None)
         assert not isinstance(families, jax.Array), "reported on the host"
@@ -158,18 +133,111 @@ def train(
         report(0, None, False)
     skipped = start.skipped if start else (0,) * len(seeds)
     for first, stop in stretches:
-        grown = False
-        while not has_room(stop - first, state):
-            state, grown = grow(state), True
-        bounds = jnp.asarray(first), jnp.asarray(stop)
-        after, given = advance(data, state, keys, *bounds, guarded=False)
-        if not healthy(state, after, given.info.loss):
-            # Only now, so that guarding costs a healthy run nothing and changes no bit of it.
-            after, given = advance(data, state, keys, *bounds, guarded=True)
-        state, given = after, _first(stop - first, given)
+        state, grown = programs.with_room(state, stop - first)
+        state, given = programs.learn(state, first, stop)
         report(stop, given, grown)
         skipped = check_skips(given.skips, skipped, settings.skips_in_a_row, seeds, stop)
     return state
+
+
+class Programs:
+    """What is compiled for a run, each part of it once; states are stacked over the seeds."""
+
+    def __init__(
+        self, learner: Learner, stream: Stream, seeds: Sequence[int], tests: int, longest: int
+    ) -> None:
+        self._keys = jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(run_keys, seeds))
+        # Data of a stream are an argument: in the program they would be compiled into it.
+        self._data, recipe = eqx.partition(stream, eqx.is_array)
+
+        def begin(data: Any, keys: RunKeys) -> tuple[State, TaskBatch]:
+            one = partial(_begin, learner, eqx.combine(data, recipe), tests)
+            return every_seed(learner, one)(keys)
+
+        def advance(
+            data: Any, state: State, keys: RunKeys, first: Array, stop: Array
+        ) -> tuple[State, Given]:
+            stream = eqx.combine(data, recipe)
+            return _advance(learner, stream, longest, state, keys, first, stop)
+
+        def advance_in_part(
+            data: Any, state: State, keys: RunKeys, iteration: Array, tasks: Int[Array, " some"]
+        ) -> tuple[State, Info, Bool[Array, ""]]:
+            stream = eqx.combine(data, recipe)
+            after, given = _iterate(learner, stream, iteration, keys, state, tasks)
+            return after, given.info, healthy(state, after, given.info.loss)
+
+        def judge(data: Any, state: State, test: TaskBatch) -> Evaluation:
+            one = partial(evaluate, learner, load=eqx.combine(data, recipe).load)
+            return every_seed(learner, one)(state, test)
+
+        def has_room(length: int, state: State) -> Bool[Array, ""]:
+            return jnp.all(jax.vmap(lambda one: learner.has_room(one, length))(state))
+
+        self._begin = jax.jit(begin)
+        self._advance = jax.jit(advance)
+        self._advance_in_part = jax.jit(advance_in_part)
+        self._judge = jax.jit(judge)
+        self._has_room = jax.jit(has_room, static_argnums=0)
+        self._grow = jax.jit(jax.vmap(learner.grow))
+
+    def begin(self) -> tuple[State, TaskBatch]:
+        """The first state of every seed, and its test tasks."""
+        return self._begin(self._data, self._keys)
+
+    def evaluate(self, state: State, test: TaskBatch) -> Evaluation:
+        """How good it is on the test tasks, on the host."""
+        return jax.tree.map(np.asarray, self._judge(self._data, state, test))
+
+    def with_room(self, state: State, iterations: int) -> tuple[State, bool]:
+        """The same with capacity for so many iterations, and whether it had to grow."""
+        grown = False
+        while not self._has_room(iterations, state):
+            state, grown = self._grow(state), True
+        return state, grown
+
+    def learn(self, state: State, first: int, stop: int) -> tuple[State, Given]:
+        """Iterations ``first`` to ``stop`` of every seed, and what they gave, on the host."""
+        after, given = self._learned(state, first, stop)
+        if healthy(state, after, given.info.loss):
+            return after, given
+        # Only now, so that care costs a healthy run nothing and changes no bit of it.
+        parts = []
+        for iteration in range(first, stop):
+            state, part = self._learned_with_care(state, iteration)
+            parts.append(part)
+        return state, jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
+
+    def _learned(self, state: State, first: int, stop: int) -> tuple[State, Given]:
+        bounds = jnp.asarray(first), jnp.asarray(stop)
+        after, given = self._advance(self._data, state, self._keys, *bounds)
+        return after, jax.tree.map(lambda leaf: np.array(leaf)[:, : stop - first], given)
+
+    def _learned_with_care(self, state: State, iteration: int) -> tuple[State, Given]:
+        """One iteration, without the tasks that would leave numbers which are not finite."""
+        after, given = self._learned(state, iteration, iteration + 1)
+        info = jax.tree.map(lambda leaf: leaf[:, 0], given.info)
+        seeds = map(_unstacked, (state, after, self._keys, info))
+        every = [self._checked(iteration, *seed) for seed in zip(*seeds, strict=True)]
+        after, info, skips = jax.tree.map(lambda *leaves: jnp.stack(leaves), *every)
+        info, skips = jax.tree.map(lambda leaf: np.asarray(leaf)[:, None], (info, skips))
+        return after, Given(info, given.families, skips)
+
+    def _checked(
+        self, iteration: int, before: State, after: State, keys: RunKeys, info: Info
+    ) -> tuple[State, Info, Skips]:
+        """One iteration of one seed: as it is, or without the tasks at fault."""
+        tasks = info.error.shape[0]
+        if healthy(before, after, info.loss):
+            return after, info, Skips.none(tasks)
+        step = partial(self._advance_in_part, self._data, before, keys, iteration)
+        return learned_in_part(step, before, tasks)
+
+
+def _unstacked(tree: Any) -> list[Any]:
+    """The trees along the first axis of one."""
+    seeds = len(jax.tree.leaves(tree)[0])
+    return [jax.tree.map(lambda leaf, s=seed: leaf[s], tree) for seed in range(seeds)]
 
 
 def chunks(phases: Sequence[Phase], evaluate_every: int) -> Iterator[tuple[int, int]]:
@@ -192,16 +260,11 @@ def every_seed(learner: Learner, function: Callable[..., Any]) -> Callable[..., 
     return for_each(model, function)
 
 
-def _begin(
-    learner: Learner, stream: Stream, settings: Settings, keys: RunKeys
-) -> tuple[State, TaskBatch]:
+def _begin(learner: Learner, stream: Stream, tests: int, keys: RunKeys) -> tuple[State, TaskBatch]:
     """The first state of one seed, and its test tasks with axes (families, tasks)."""
     state = learner.init(keys.init, _visible(learner, stream.batch(keys.stream, 0)))
-    tests = [
-        stream.test_tasks(keys.test, family, settings.test_tasks)
-        for family in range(len(stream.families))
-    ]
-    return state, jax.tree.map(lambda *leaves: jnp.stack(leaves), *tests)
+    drawn = [stream.test_tasks(keys.test, family, tests) for family in range(len(stream.families))]
+    return state, jax.tree.map(lambda *leaves: jnp.stack(leaves), *drawn)
 
 
 class Given(NamedTuple):
@@ -212,6 +275,24 @@ class Given(NamedTuple):
     skips: Skips | None
 
 
+def _iterate(
+    learner: Learner,
+    stream: Stream,
+    iteration: Int[Array, ""],
+    keys: RunKeys,
+    state: State,
+    tasks: Int[Array, " some"] | None = None,
+) -> tuple[State, Given]:
+    """One iteration of one seed, from the whole batch or from some of its tasks."""
+    batch = stream.batch(keys.stream, iteration)
+    assert batch.hints is not None, "a stream gives hints with every batch"
+    # A key per iteration rather than a chain of them: chunks may be cut anywhere.
+    key = jax.random.fold_in(keys.step, iteration)
+    some = batch if tasks is None else batch.take(tasks)
+    after, info = learner.step(state, _visible(learner, some), key)
+    return after, Given(info, batch.hints.family, None)
+
+
 def _advance(
     learner: Learner,
     stream: Stream,
@@ -220,30 +301,15 @@ def _advance(
     keys: RunKeys,
     start: Int[Array, ""],
     stop: Int[Array, ""],
-    guarded: bool,
 ) -> tuple[State, Given]:
     """Iterations ``start`` to ``stop`` of every seed, and what each of them gave.
 
     How many there are is a value and not a shape, so that a chunk cut short by the end of
     a phase does not compile anew. What they gave has room for the ``longest`` chunk.
-    If ``guarded``, a batch that would leave numbers which are not finite is skipped.
     """
 
-    def iterate(iteration: Array, key: RunKeys, state: State) -> tuple[State, Given]:
-        batch = stream.batch(key.stream, iteration)
-        # A key per iteration rather than a chain of them: chunks may be cut anywhere.
-        step_key = jax.random.fold_in(key.step, iteration)
-        after, info = learner.step(state, _visible(learner, batch), step_key)
-        assert batch.hints is not None, "a stream gives hints with every batch"
-        if not guarded:
-            return after, Given(info, batch.hints.family, None)
-        learned = healthy(state, after, info.loss)
-        state = jax.tree.map(partial(jnp.where, learned), after, state)
-        skips = Skips(~learned, suspects(batch, info))
-        return state, Given(if_learned(info, learned), batch.hints.family, skips)
-
     def iterate_all(states: State, iteration: Array) -> tuple[State, Given]:
-        one = partial(iterate, iteration)
+        one = partial(_iterate, learner, stream, iteration)
         return every_seed(learner, one)(keys, states)
 
     _, given = jax.eval_shape(iterate_all, states, start)
@@ -259,11 +325,6 @@ def _advance(
         )
 
     return jax.lax.fori_loop(start, stop, advance_one, (states, room))
-
-
-def _first(iterations: int, given: Given) -> Given:
-    """What the first iterations of a chunk gave, on the host."""
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[:, :iterations], given)
 
 
 def first_state(learner: Learner, stream: Stream) -> State:

@@ -73,8 +73,11 @@ class TrainingProgress:
                 highlight=False,
             )
         if chunk.skips is not None:
-            batches = int(chunk.skips.batch.sum())
-            self.tell(f"batches skipped since iteration {start}, not finite: {batches}")
+            tasks, batches = int(chunk.skips.task.sum()), int(chunk.skips.any.sum())
+            self.tell(
+                f"not finite since iteration {start}, so not learned from: "
+                f"{tasks} tasks of {batches} batches"
+            )
         facts = self._facts(chunk.info, chunk.seconds)
         self._bar.update(self._task, completed=chunk.iteration, facts=facts)
         due = PLAIN_LINES * chunk.iteration // self.iterations

@@ -75,8 +75,8 @@ class Record:
 
     @property
     def skipped_in_a_row(self) -> int:
-        """Batches that were skipped just before the last evaluation, one after the other."""
-        skipped = {e["iteration"] for e in self.events if e["event"] == "batch skipped"}
+        """Batches with tasks left out just before the last evaluation, one after the other."""
+        skipped = {e["iteration"] for e in self.events if e["event"] in SKIPPED}
         last = self.metrics[-1]["iteration"] - 1
         return next(n for n in count() if last - n not in skipped)
 
@@ -84,7 +84,7 @@ class Record:
     def errors(self) -> Float[np.ndarray, "iterations tasks"]:
         """Error of every task of the stream, predicted before it was learned from.
 
-        NaN for the tasks of a batch that was skipped.
+        NaN for the tasks that were skipped.
         """
         return np.concatenate(self._errors)
 
@@ -132,6 +132,8 @@ class Record:
         )
 
 
+SKIPPED = ("tasks skipped", "batch skipped")
+"""Events: tasks that were left out of a batch, or a batch from which nothing was learned."""
 HISTORY = ("errors", "family", "responsibilities")
 """What a record keeps of every iteration, in the order of its fields."""
 
@@ -165,9 +167,9 @@ def _events(chunk: Chunk, info: Info | None, position: int) -> list[Line]:
         events.extend(
             {
                 "iteration": int(start + i),
-                "event": "batch skipped",
+                "event": SKIPPED[int(batch[i])],
                 "tasks": [int(index) for index in np.flatnonzero(task[i])],
             }
-            for i in np.flatnonzero(batch)
+            for i in np.flatnonzero(chunk.skips.any[position])
         )
     return sorted(events, key=lambda event: event["iteration"])

@@ -1,8 +1,9 @@
-"""Batches that would leave numbers which are not finite: they are not learned from."""
+"""Tasks that would leave numbers which are not finite: they are not learned from."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -11,16 +12,25 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Shaped
 
 from taskmix.learner import Info, State
-from taskmix.tasks import TaskBatch
 
 
 class Skips(NamedTuple):
-    """Which batches were skipped, and which of their tasks may be the cause."""
+    """Which tasks were not learned from, and which batches not at all."""
 
     batch: Shaped[Array | np.ndarray, "*seeds_iterations"]
-    """Whether it was skipped: the state is as before it, bit for bit."""
+    """Whether nothing was learned from it: the state is as before it, bit for bit."""
     task: Shaped[Array | np.ndarray, "*seeds_iterations tasks"]
-    """Which of its tasks hold, or were predicted with, numbers that are not finite."""
+    """Which of its tasks alone leave numbers that are not finite."""
+
+    @staticmethod
+    def none(tasks: int) -> Skips:
+        """A batch that was learned from as a whole."""
+        return Skips(np.asarray(False), np.zeros(tasks, dtype=bool))
+
+    @property
+    def any(self) -> Shaped[np.ndarray, "*seeds_iterations"]:
+        """Which batches were not learned from as a whole."""
+        return np.asarray(self.batch | self.task.any(axis=-1))
 
 
 @jax.jit
@@ -36,32 +46,50 @@ def healthy(before: State, after: State, loss: Float[Array, "*axes"]) -> Bool[Ar
     return jnp.all(jnp.isfinite(loss)) & jnp.all(jnp.asarray(leaves))
 
 
-def suspects(batch: TaskBatch, info: Info) -> Bool[Array, " tasks"]:
-    """Tasks with examples, or with an error, that are not finite."""
-    broken = ~jnp.isfinite(info.error)
-    batch = batch.without_padding_values()
-    for values in (batch.support.x, batch.support.y, batch.query.x, batch.query.y):
-        if jnp.issubdtype(values.dtype, jnp.inexact):
-            broken |= jnp.any(~jnp.isfinite(values), axis=tuple(range(1, values.ndim)))
-    return broken
+def learned_in_part(
+    step: Callable[[np.ndarray], tuple[State, Info, Bool[Array, ""]]], state: State, tasks: int
+) -> tuple[State, Info, Skips]:
+    """Learn from those tasks of a batch that can be learned from.
+
+    ``step`` learns from the tasks of the given numbers, and says whether all is finite then.
+    A task at fault is one with which alone it is not. If there is none, or if without them
+    it still is not, nothing is learned.
+    """
+    lone = [step(np.array([task])) for task in range(tasks)]
+    good = np.array([bool(fine) for _, _, fine in lone])
+    if good.any() and not good.all():
+        after, info, fine = step(np.flatnonzero(good))
+        if fine:
+            return after, _of_some(info, good), Skips(np.asarray(False), ~good)
+    return state, _of_nothing(lone[0][1], tasks), Skips(np.asarray(True), ~good)
 
 
-def if_learned(info: Info, learned: Bool[Array, ""]) -> Info:
-    """The same, or that nothing happened, for a batch that was skipped."""
+def _of_some(info: Info, learned: Shaped[np.ndarray, " tasks"]) -> Info:
+    """Those that were left out have no error, and no cluster took them."""
+    shares = jnp.zeros((*learned.shape, info.responsibilities.shape[-1]))
+    return dataclasses.replace(
+        info,
+        error=jnp.full(learned.shape, jnp.nan).at[learned].set(info.error),
+        responsibilities=shares.at[learned].set(info.responsibilities),
+    )
+
+
+def _of_nothing(info: Info, tasks: int) -> Info:
+    """What a step says that did not take place; ``info`` is of one from the same state."""
     return Info(
-        loss=jnp.where(learned, info.loss, jnp.nan),
-        error=jnp.where(learned, info.error, jnp.nan),
-        responsibilities=jnp.where(learned, info.responsibilities, 0.0),
-        clusters=info.clusters - (info.spawned & ~learned),
-        spawned=info.spawned & learned,
-        suspicion=jnp.where(learned, info.suspicion, 0.0),
+        loss=jnp.asarray(jnp.nan),
+        error=jnp.full(tasks, jnp.nan),
+        responsibilities=jnp.zeros((tasks, info.responsibilities.shape[-1])),
+        clusters=info.clusters - info.spawned,
+        spawned=jnp.asarray(False),
+        suspicion=jnp.asarray(0.0),
     )
 
 
 def check_skips(
     skips: Skips | None, before: Sequence[int], most: int, seeds: Sequence[int], stop: int
 ) -> tuple[int, ...]:
-    """Batches of each seed that were skipped one after the other until ``stop``.
+    """Batches of each seed with tasks left out, one after the other until ``stop``.
 
     There were ``before`` of them when the chunk began. Raises a ``ValueError`` that says
     where and what, if there are as many as ``most`` anywhere.
@@ -70,16 +98,16 @@ def check_skips(
         return (0,) * len(seeds)
     in_a_row = list(before)
     for position, seed in enumerate(seeds):
-        for offset, skipped in enumerate(skips.batch[position]):
+        for offset, skipped in enumerate(skips.any[position]):
             in_a_row[position] = in_a_row[position] + 1 if skipped else 0
             if in_a_row[position] >= most:
                 last = stop - skips.batch.shape[1] + offset
                 cause = _cause(np.asarray(skips.task[position, offset]))
                 raise ValueError(
                     f"The loss or the gradient of seed {seed} is not finite at iteration "
-                    f"{last - in_a_row[position] + 1}; {in_a_row[position]} batches in a row "
-                    f"were skipped ({cause}). Lower the meta "
-                    f"rate or the adaptation rate, or remove examples that are not numbers."
+                    f"{last - in_a_row[position] + 1} and in each of the {most} batches from "
+                    f"there on ({cause}). Lower the meta rate or the adaptation rate, or remove "
+                    f"examples that are not numbers."
                 )
     return tuple(in_a_row)
 
