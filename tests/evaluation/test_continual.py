@@ -7,7 +7,6 @@ from taskmix.evaluation import (
     forgetting_from_best,
     last_active,
     own_cluster_error,
-    owner,
     prequential,
 )
 from taskmix.streams import Phase
@@ -50,35 +49,9 @@ def test_an_unknown_family_is_named_beside_the_known_ones():
         last_active(CONSECUTIVE, "c")
 
 
-def test_owner_looks_at_the_last_hundred_iterations_only():
-    shares = np.zeros((400, 2))
-    shares[:100] = [1.0, 0.0]
-    shares[100:200] = [0.4, 0.6]
-    shares[200:] = [1.0, 0.0]
-    assert owner(shares, CONSECUTIVE[0]) == 1
-
-
-def test_owner_of_a_short_phase_ignores_the_phase_before():
-    phases = (Phase(0, 100, ("a",)), Phase(100, 110, ("b",)))
-    shares = np.array([[1.0, 0.0]] * 100 + [[0.0, 1.0]] * 10)
-    assert owner(shares, phases[1]) == 1
-
-
-def test_owner_skips_batches_without_the_family():
-    shares = np.full((200, 2), np.nan)
-    shares[150] = [0.3, 0.7]
-    assert owner(shares, CONSECUTIVE[0]) == 1
-
-
-def test_owner_of_a_stretch_without_the_family_is_an_error():
-    with pytest.raises(ValueError, match="no training batch of the family"):
-        owner(np.full((200, 2), np.nan), CONSECUTIVE[0])
-
-
 def test_own_cluster_error_follows_the_owner_and_not_the_best_cluster():
-    shares = np.array([[0.0, 1.0]] * 200 + [[1.0, 0.0]] * 200)
     component_error = np.array([[4.0, np.nan], [0.1, 1.0], [0.1, 1.25]])
-    measured = own_cluster_error([0, 200, 400], component_error, shares, CONSECUTIVE, "a")
+    measured = own_cluster_error([0, 200, 400], component_error, 1, CONSECUTIVE[0])
     assert measured == OwnClusterError(cluster=1, at_phase_end=1.0, final=1.25)
 
 

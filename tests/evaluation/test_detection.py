@@ -1,10 +1,9 @@
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from taskmix.evaluation import Detection, area_under_roc, detection, return_delays, shifts
+from taskmix.evaluation import Detection, area_under_roc, detection, shifts
 from taskmix.streams import Phase
 
 A, B, C = Phase(0, 100, ("a",)), Phase(100, 200, ("b",)), Phase(200, 300, ("c",))
@@ -48,37 +47,6 @@ def test_a_spawn_in_a_recurring_phase_is_false():
 
 def test_the_order_of_spawns_does_not_matter():
     assert detection(CONSECUTIVE, [202, 150, 103]) == detection(CONSECUTIVE, [103, 150, 202])
-
-
-def shares_of(leaders):
-    """Batches in which the given cluster takes 0.8."""
-    return np.where(np.arange(2) == np.asarray(leaders)[:, None], 0.8, 0.2)
-
-
-def test_return_delay_counts_batches_until_the_old_owner_leads():
-    leaders = [0] * 100 + [1] * 100 + [1] * 7 + [0] * 93 + [1] * 100
-    assert return_delays(RECURRING, shares_of(leaders)) == (7, 0)
-
-
-def test_a_lead_that_does_not_last_is_no_return():
-    flicker = [0, 1, 1] * 10
-    leaders = [0] * 100 + [1] * 100 + flicker + [0] * 70 + [1] * 100
-    # The flicker ends with 1 at place 29; its last lone 0 sees only 8 of the next 10.
-    assert return_delays(RECURRING, shares_of(leaders)) == (30, 0)
-
-
-def test_one_slip_in_ten_batches_is_still_a_return():
-    leaders = [0] * 100 + [1] * 100 + [0] * 5 + [1] + [0] * 94 + [1] * 100
-    assert return_delays(RECURRING, shares_of(leaders)) == (0, 0)
-
-
-def test_an_owner_that_never_returns_has_no_delay():
-    leaders = [0] * 100 + [1] * 300
-    assert return_delays(RECURRING, shares_of(leaders)) == (None, 0)
-
-
-def test_a_stream_without_recurrence_has_no_return_delays():
-    assert return_delays(CONSECUTIVE, shares_of([0] * 300)) == ()
 
 
 def test_area_under_roc_by_hand():

@@ -33,7 +33,7 @@ from taskmix.likelihood import Gaussian
 from taskmix.models import MLP
 from taskmix.streams import Phase
 from taskmix.tasks import Examples, Hints, TaskBatch
-from taskmix.training import Chunk, RunFolder, Settings, Stopped, files, run_folder
+from taskmix.training import Chunk, RunFolder, Settings, Stopped, files
 from taskmix.training.lock import owning
 from taskmix.training.watch import StopRequest
 
@@ -245,12 +245,12 @@ class Disk:
         self.done = 0
         self.dies_at = dies_at
         self.error = error
-        write, append = files.write_bytes, run_folder._append
+        write, append = files.write_bytes, files.append
         monkeypatch.setattr(
             files, "write_bytes", lambda path, content: self._halfway(write, path, content)
         )
         monkeypatch.setattr("taskmix.training.checkpoints.write_bytes", files.write_bytes)
-        monkeypatch.setattr(run_folder, "_append", self._append(append))
+        monkeypatch.setattr("taskmix.training.lines.append", self._append(append))
         for name in ("rename", "replace", "mkdir"):
             original = getattr(Path, name)
             monkeypatch.setattr(Path, name, self._before(original))
@@ -262,17 +262,17 @@ class Disk:
 
     def _halfway(self, write, path, content) -> None:
         if self._due():
+            content = content if isinstance(content, bytes) else b"".join(content)
             path.write_bytes(content[: len(content) // 2])
             raise self.error
         write(path, content)
 
     def _append(self, append):
-        def appended(path, line) -> None:
+        def appended(path, content, after) -> None:
             if self._due():
-                with path.open("a") as file:
-                    file.write(json.dumps(line)[:20])
+                append(path, content[:20], after)
                 raise self.error
-            append(path, line)
+            append(path, content, after)
 
         return appended
 

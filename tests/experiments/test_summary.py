@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from taskmix.evaluation import Evaluation
+from taskmix.evaluation import Evaluation, History
 from taskmix.experiments import compare, summarise
 from taskmix.streams import Phase
 from taskmix.training import Record
@@ -28,17 +28,19 @@ def line(iteration, a, b, component_a=(1.0,), component_b=(1.0,)):
 
 @pytest.fixture
 def record():
-    made = Record(("a", "b"), 0)
+    made = Record.begin(("a", "b"), PHASES, 0)
     made.metrics = [
         line(0, 9.0, 9.0),
         line(4, 2.0, 8.0, (2.0,), (8.0,)),
         line(8, 3.0, 1.0, (2.5, 6.0), (7.0, None)),
     ]
-    made.events = [{"iteration": 5, "event": "spawned", "clusters": 2}]
-    made._errors = [np.array([[5.0], [3.0], [2.0], [2.0], [8.0], [4.0], [3.0], [1.0]])]
-    made._family = [np.array([[0]] * 4 + [[1]] * 4)]
+    made.spawns = [5]
+    errors = np.array([[5.0], [3.0], [2.0], [2.0], [8.0], [4.0], [3.0], [1.0]])
+    family = np.array([[0]] * 4 + [[1]] * 4)
     first, second = [[1.0, 0.0]], [[0.0, 1.0]]
-    made._responsibilities = [np.array([first] * 5 + [second] * 3)]
+    responsibilities = np.array([first] * 5 + [second] * 3)
+    for rows in (slice(4), slice(4, 8)):
+        made.history.add(rows.start or 0, errors[rows], family[rows], responsibilities[rows])
     shares = np.array([[[0.9, 0.1], [0.8, 0.2]], [[0.1, 0.9], [0.7, 0.3]]])
     made.evaluation = Evaluation(
         jnp.zeros((2, 2)), jnp.zeros((2, 2, 2)), jnp.asarray(shares), jnp.zeros((2, 2))
@@ -83,7 +85,9 @@ def test_error_that_is_not_finite_becomes_null(record):
 
 def test_family_without_a_task_in_its_last_stretch_has_no_owner(record):
     both = (Phase(0, 4, ("a", "b")), Phase(4, 8, ("a", "b")))
-    record._family = [np.ones((8, 1), dtype=int)]
+    record.history = History.begin(both, 2)
+    for start in (0, 4):
+        record.history.add(start, np.ones((4, 1)), np.ones((4, 1), dtype=int), np.ones((4, 1, 1)))
     assert summarise(record, both)["own_cluster"]["a"] is None
 
 

@@ -2,13 +2,14 @@
 
 import dataclasses
 import json
+import random
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from taskmix.stores import ImageSplit, open_store, resized
-from taskmix.stores.manifest import HEADER
+from taskmix.stores.manifest import HEADER, _checksum
 from taskmix.stores.prepare import Options, prepare
 
 
@@ -20,9 +21,11 @@ def store(tmp_path, draw):
 
 
 def changed(store, change) -> None:
-    """Rewrite the manifest."""
+    """Rewrite the manifest, with a checksum that fits."""
     content = json.loads((store / "manifest.json").read_text())
+    del content["checksum"]
     change(content)
+    content["checksum"] = _checksum(content)
     (store / "manifest.json").write_text(json.dumps(content))
 
 
@@ -108,7 +111,7 @@ def test_manifest_that_is_none_is_refused(store, content):
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (lambda m: m.update(version=2), "format version 2; this taskmix reads version 1"),
+        (lambda m: m.update(version=1), "format version 1; this taskmix reads version 2"),
         (lambda m: m.pop("version"), "format version None"),
         (lambda m: m.update(size=17), "contradicts itself"),
         (lambda m: m.update(size="16"), "the size '16'"),
@@ -132,6 +135,42 @@ def test_manifest_that_lies_is_refused(store, change, complaint):
     changed(store, change)
     with pytest.raises(ValueError, match=f"manifest.json .*{complaint}.*; prepare the store again"):
         open_store(store)
+
+
+def test_manifest_that_was_changed_by_hand_is_refused(store):
+    text = (store / "manifest.json").read_text()
+    (store / "manifest.json").write_text(text.replace('"a": 2', '"z": 2'))
+    with pytest.raises(ValueError, match="is damaged: its checksum does not fit; prepare"):
+        open_store(store)
+
+
+def test_store_damaged_anywhere_is_refused(store):
+    """Every file cut off or with a bit flipped, at random, 240 times."""
+    draw = random.Random(0)
+    files = sorted(path for path in store.iterdir() if path.is_file())
+    assert {path.suffix for path in files} == {".json", ".npy"}
+    for case in range(240):
+        file = files[case % len(files)]
+        content = file.read_bytes()
+        broken = bytearray(content)
+        if draw.random() < 0.4:
+            del broken[draw.randrange(len(broken)) :]
+        else:
+            broken[draw.randrange(len(broken))] ^= 1 << draw.randrange(8)
+        file.write_bytes(broken)
+        # The bit of a line break may make another that means the same.
+        if file.suffix == ".npy" or json_of(broken) != json.loads(content):
+            with pytest.raises(ValueError, match=f"{file.name} .*; prepare the store again"):
+                open_store(store)
+        file.write_bytes(content)
+    open_store(store)
+
+
+def json_of(content: bytes) -> object:
+    try:
+        return json.loads(content)
+    except ValueError:
+        return None
 
 
 def test_folder_without_a_manifest_is_no_store(tmp_path):

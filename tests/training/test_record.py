@@ -1,6 +1,7 @@
 """Hand-made chunks of two seeds: 2 families, 2 test tasks each, capacity 3."""
 
 import dataclasses
+import json
 from functools import partial
 
 import jax
@@ -9,10 +10,12 @@ import numpy as np
 import pytest
 
 from taskmix.evaluation import Evaluation
+from taskmix.streams import Phase
 from taskmix.training import Chunk, Record
 from taskmix.training.skips import Skips
 
 FAMILIES = ("a", "b")
+PHASES = (Phase(0, 4, ("a", "b")), Phase(4, 20, ("a", "b")))
 
 
 def evaluation(clusters: int, capacity: int) -> Evaluation:
@@ -51,7 +54,9 @@ def chunk(stacked_info):
 
 
 def test_before_the_first_step_only_the_test_tasks_are_known():
-    line, events = Record(FAMILIES, 0).add(Chunk(0, None, None, evaluation(1, 3), None, False, 0.5))
+    line, events = Record.begin(FAMILIES, PHASES, 0).add(
+        Chunk(0, None, None, evaluation(1, 3), None, False, 0.5)
+    )
     assert events == []
     assert (line["clusters"], line["loss"], line["prequential"]) == (1, None, {})
     assert line["families"]["a"]["error"] == 2.0
@@ -59,12 +64,12 @@ def test_before_the_first_step_only_the_test_tasks_are_known():
 
 
 def test_line_tells_the_largest_suspicion_since_the_last(chunk):
-    line, _ = Record(FAMILIES, 0).add(chunk(4, [1, 1, 2, 2], 3))
+    line, _ = Record.begin(FAMILIES, PHASES, 0).add(chunk(4, [1, 1, 2, 2], 3))
     assert line["suspicion"] == 0.5
 
 
 def test_line_has_one_entry_per_living_cluster(chunk):
-    line, _ = Record(FAMILIES, 0).add(chunk(4, [1, 1, 2, 2], 3))
+    line, _ = Record.begin(FAMILIES, PHASES, 0).add(chunk(4, [1, 1, 2, 2], 3))
     assert line["clusters"] == 2
     assert line["batch_responsibilities"] == [0.5, 0.5]
     assert line["families"]["b"]["component_error"] == [7.0, 7.0]
@@ -72,7 +77,7 @@ def test_line_has_one_entry_per_living_cluster(chunk):
 
 
 def test_spawn_is_dated_by_the_batch_that_caused_it(chunk):
-    record = Record(FAMILIES, 0)
+    record = Record.begin(FAMILIES, PHASES, 0)
     record.add(chunk(4, [1, 1, 1, 1], 3))
     _, events = record.add(chunk(8, [1, 1, 2, 2], 3))
     assert events == [{"iteration": 6, "event": "spawned", "clusters": 2}]
@@ -80,30 +85,22 @@ def test_spawn_is_dated_by_the_batch_that_caused_it(chunk):
 
 
 def test_other_seed_is_not_told_of_the_spawn(chunk):
-    record = Record(FAMILIES, 1)
+    record = Record.begin(FAMILIES, PHASES, 1)
     record.add(chunk(4, [1, 1, 2, 2], 3))
     assert record.spawns == []
 
 
 def test_growth_is_an_event_at_the_start_of_the_chunk(chunk):
-    _, events = Record(FAMILIES, 0).add(chunk(4, [1, 1], 6, grown=True))
+    _, events = Record.begin(FAMILIES, PHASES, 0).add(chunk(4, [1, 1], 6, grown=True))
     assert events == [{"iteration": 2, "event": "capacity grown", "capacity": 6}]
 
 
-def test_history_is_padded_when_the_capacity_grows(chunk):
-    record = Record(FAMILIES, 0)
-    record.add(chunk(2, [1, 2], 2))
-    record.add(chunk(3, [3], 4, grown=True))
-    assert record.responsibilities.shape == (3, 2, 4)
-    np.testing.assert_array_equal(record.responsibilities[:, 0].argmax(axis=-1), [0, 1, 2])
-
-
-@pytest.mark.parametrize(("name", "shape"), [("errors", (3, 2)), ("family", (3, 2))])
-def test_history_has_a_row_per_iteration(chunk, name, shape):
-    record = Record(FAMILIES, 0)
-    record.add(chunk(2, [1, 2], 2))
-    record.add(chunk(3, [2], 2))
-    assert getattr(record, name).shape == shape
+def test_only_the_last_line_and_those_of_phase_ends_stay_in_memory(chunk):
+    record = Record.begin(FAMILIES, PHASES, 0)
+    record.add(Chunk(0, None, None, evaluation(1, 3), None, False, 0.5))
+    for stop in (2, 4, 6, 8):
+        record.add(chunk(stop, [1, 1], 3))
+    assert [line["iteration"] for line in record.metrics] == [0, 4, 8]
 
 
 def skipping(chunk, skipped: list[bool], tasks: list[list[bool]]) -> Chunk:
@@ -117,7 +114,7 @@ def skipping(chunk, skipped: list[bool], tasks: list[list[bool]]) -> Chunk:
 
 def test_skipped_batch_is_an_event_with_the_tasks_at_fault(chunk):
     one = skipping(chunk(4, [1, 1], 3), [False, True], [[False, False], [False, True]])
-    record = Record(FAMILIES, 0)
+    record = Record.begin(FAMILIES, PHASES, 0)
     line, events = record.add(one)
     assert events == [{"iteration": 3, "event": "batch skipped", "tasks": [1]}]
     assert line["loss"] == 2.0
@@ -129,35 +126,49 @@ def test_task_that_was_left_out_is_an_event(chunk):
     one = chunk(4, [1, 1], 3)
     skips = Skips(np.zeros((2, 2), dtype=bool), np.zeros((2, 2, 2), dtype=bool))
     skips.task[0, 1, 0] = True
-    record = Record(FAMILIES, 0)
+    record = Record.begin(FAMILIES, PHASES, 0)
     _, events = record.add(dataclasses.replace(one, skips=skips))
     assert events == [{"iteration": 3, "event": "tasks skipped", "tasks": [0]}]
     assert record.skipped_in_a_row == 1
 
 
 def test_chunk_of_skipped_batches_has_no_loss(chunk):
-    line, _ = Record(FAMILIES, 0).add(skipping(chunk(2, [1, 1], 3), [True] * 2, [[True] * 2] * 2))
+    line, _ = Record.begin(FAMILIES, PHASES, 0).add(
+        skipping(chunk(2, [1, 1], 3), [True] * 2, [[True] * 2] * 2)
+    )
     assert (line["loss"], line["prequential"]) == (None, {})
 
 
 @pytest.mark.parametrize(("skipped", "in_a_row"), [([True, False], 0), ([True, True], 2)])
 def test_skips_in_a_row_end_with_the_chunk(chunk, skipped, in_a_row):
-    record = Record(FAMILIES, 0)
+    record = Record.begin(FAMILIES, PHASES, 0)
     record.add(skipping(chunk(2, [1, 1], 3), skipped, [[True] * 2] * 2))
     assert record.skipped_in_a_row == in_a_row
 
 
 def test_other_seed_is_not_told_of_the_skip(chunk):
     one = skipping(chunk(2, [1, 1], 3), [True, True], [[True] * 2] * 2)
-    assert Record(FAMILIES, 1).add(one)[1] == []
+    assert Record.begin(FAMILIES, PHASES, 1).add(one)[1] == []
+
+
+def test_skips_in_a_row_go_on_with_the_next_chunk(chunk):
+    record = Record.begin(FAMILIES, PHASES, 0)
+    for stop in (2, 4):
+        record.add(skipping(chunk(stop, [1, 1], 3), [True, True], [[True] * 2] * 2))
+    assert record.skipped_in_a_row == 4
+    record.add(chunk(6, [1, 1], 3))
+    assert record.skipped_in_a_row == 0
 
 
 def test_restored_record_goes_on_as_the_old_one(chunk):
-    old = Record(FAMILIES, 0)
-    old.add(chunk(2, [1, 2], 2))
-    new = Record.restored(FAMILIES, 0, old.arrays(), old.metrics, old.events)
+    old = Record.begin(FAMILIES, PHASES, 0)
+    old.add(skipping(chunk(2, [1, 2], 2), [False, True], [[True] * 2] * 2))
+    facts = json.loads(json.dumps(old.facts()))
+    new = Record.restored(FAMILIES, PHASES, 0, old.arrays(), facts)
+    assert new.skipped_in_a_row == 1
     for record in (old, new):
         record.add(chunk(3, [3], 4, grown=True))
-    assert (old.metrics, old.events) == (new.metrics, new.events)
-    for name in ("errors", "family", "responsibilities"):
-        np.testing.assert_array_equal(getattr(old, name), getattr(new, name))
+    assert old.facts() == new.facts()
+    assert old.arrays().keys() == new.arrays().keys()
+    for name, array in old.arrays().items():
+        np.testing.assert_array_equal(array, new.arrays()[name])

@@ -27,9 +27,9 @@ def test_software_names_neither_the_machine_nor_its_paths():
 
 def test_lines_are_on_disk_as_soon_as_they_are_added(tmp_path):
     folder = RunFolder.open(tmp_path / "run", {})
-    folder.add_metrics({"iteration": 0})
-    folder.add_metrics({"iteration": 5})
-    folder.add_event({"event": "spawned"})
+    folder.metrics.add({"iteration": 0})
+    folder.metrics.add({"iteration": 5})
+    folder.events.add({"event": "spawned"})
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["iteration"] for line in lines] == [0, 5]
     assert (tmp_path / "run" / "events.jsonl").read_text() == '{"event": "spawned"}\n'
@@ -63,7 +63,7 @@ def test_full_disk_says_so(tmp_path):
     folder = RunFolder.open(tmp_path / "run", {})
     (tmp_path / "run" / "metrics.jsonl").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left on device; make room"):
-        folder.add_metrics({"iteration": 0})
+        folder.metrics.add({"iteration": 0})
 
 
 def test_failed_write_leaves_the_old_file_alone(tmp_path):

@@ -10,13 +10,12 @@ from taskmix.evaluation.continual import forgetting as forgetting
 from taskmix.evaluation.continual import forgetting_from_best as forgetting_from_best
 from taskmix.evaluation.continual import last_active as last_active
 from taskmix.evaluation.continual import own_cluster_error as own_cluster_error
-from taskmix.evaluation.continual import owner as owner
 from taskmix.evaluation.continual import prequential as prequential
 from taskmix.evaluation.detection import Detection as Detection
 from taskmix.evaluation.detection import area_under_roc as area_under_roc
 from taskmix.evaluation.detection import detection as detection
-from taskmix.evaluation.detection import return_delays as return_delays
 from taskmix.evaluation.detection import shifts as shifts
+from taskmix.evaluation.history import History as History
 from taskmix.evaluation.intervals import OVER_SEEDS as OVER_SEEDS
 from taskmix.evaluation.intervals import OVER_TASKS as OVER_TASKS
 from taskmix.evaluation.intervals import over_seeds as over_seeds

@@ -8,16 +8,12 @@ An error of None (not finite, as written to JSON) counts as NaN.
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from taskmix.streams.stream import Phase
-
-OWNER_WINDOW = 100
-"""Iterations before the end of a phase over which a family's owner is determined."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,35 +58,13 @@ def forgetting_from_best(error: Sequence[float | None] | np.ndarray) -> float:
     return float(error[-1] - np.nanmin(error))
 
 
-def owner(shares: Float[np.ndarray, "iterations clusters"], phase: Phase) -> int:
-    """The cluster with the largest mean share over the last 100 iterations of a phase.
-
-    ``shares`` is the mean responsibility of each training batch of the whole run. Rows may
-    be NaN where a batch had no task of the family in question.
-    """
-    stretch = np.asarray(shares)[max(phase.start, phase.stop - OWNER_WINDOW) : phase.stop]
-    with warnings.catch_warnings():
-        # A stretch without the family is reported below, as an error.
-        warnings.simplefilter("ignore", RuntimeWarning)
-        mean = np.nanmean(stretch, axis=0) if len(stretch) else np.array([np.nan])
-    if np.isnan(mean).all():
-        raise ValueError(
-            f"There is no training batch of the family in the last {OWNER_WINDOW} iterations "
-            f"before {phase.stop}; give the shares of every iteration of the run."
-        )
-    return int(np.nanargmax(mean))
-
-
 def own_cluster_error(
     iterations: Sequence[int] | np.ndarray,
     component_error: Float[np.ndarray, "evaluations clusters"],
-    shares: Float[np.ndarray, "iterations clusters"],
-    phases: Sequence[Phase],
-    family: str,
+    cluster: int,
+    phase: Phase,
 ) -> OwnClusterError:
-    """Error of a family's owner alone, at the end of its last active phase and at the end."""
-    phase = last_active(phases, family)
-    cluster = owner(shares, phase)
+    """Error of a family's owner alone, at the end of its last active ``phase`` and at the end."""
     own = np.asarray(component_error, dtype=float)[:, cluster]
     return OwnClusterError(
         cluster, float(own[_evaluation_at(iterations, phase.stop)]), float(own[-1])

@@ -1,4 +1,4 @@
-"""Whether a learner notices what is new: spawns after shifts, returns, novel tasks."""
+"""Whether a learner notices what is new: spawns after shifts, novel tasks."""
 
 from __future__ import annotations
 
@@ -6,14 +6,9 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float
 from scipy.stats import rankdata
 
-from taskmix.evaluation.continual import owner
 from taskmix.streams.stream import Phase
-
-RETURN_WINDOW = 10
-RETURN_MAJORITY = 9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,37 +59,6 @@ def detection(phases: Sequence[Phase], spawns: Sequence[int]) -> Detection:
     ]
     delays = tuple(spawn - shift.start for shift, spawn in first_spawns if spawn is not None)
     return Detection(delays, len(first_spawns) - len(delays), len(spawns) - len(delays))
-
-
-def return_delays(
-    phases: Sequence[Phase], shares: Float[np.ndarray, "iterations clusters"]
-) -> tuple[int | None, ...]:
-    """How long each recurring family waits until the cluster that owned it carries it again.
-
-    One entry per phase with a single family that was active before and is not in the phase
-    right before. ``shares`` is the mean responsibility of each training batch of the run.
-    """
-    delays = []
-    for index, phase in enumerate(phases):
-        earlier = [p for p in phases[:index] if p.families == phase.families]
-        if len(phase.families) == 1 and earlier and earlier[-1] is not phases[index - 1]:
-            delays.append(_return_delay(shares, phase, owner(shares, earlier[-1])))
-    return tuple(delays)
-
-
-def _return_delay(
-    shares: Float[np.ndarray, "iterations clusters"], phase: Phase, cluster: int
-) -> int | None:
-    """Batches of the phase before the first one from which the cluster leads for good.
-
-    From a batch on for good means: the cluster has the largest share of that batch and of
-    at least 9 of the 10 batches which begin with it. None if there is no such batch.
-    """
-    leads = np.argmax(np.asarray(shares)[phase.start : phase.stop], axis=1) == cluster
-    for delay in range(len(leads) - RETURN_WINDOW + 1):
-        if leads[delay] and leads[delay : delay + RETURN_WINDOW].sum() >= RETURN_MAJORITY:
-            return delay
-    return None
 
 
 def area_under_roc(

@@ -76,7 +76,10 @@ class Group:
         self.stream = stream
         self.folders = folders
         self.keeping = keeping
-        self.records = [Record(stream.families, position) for position in range(len(folders))]
+        self.records = [
+            Record.begin(stream.families, stream.phases, position)
+            for position in range(len(folders))
+        ]
         self.best = EarlyStopping(len(folders)) if stops_early else None
         self._checkpoints = [
             Checkpoints(folder.path / "checkpoints", folder.runs) for folder in folders
@@ -93,8 +96,8 @@ class Group:
         for checkpoints in self._checkpoints:
             checkpoints.forget_after(start.iteration if start else 0)
             checkpoints.prune(self.keeping.keep)
-        for folder, record in zip(self.folders, self.records, strict=True):
-            folder.begin(record.metrics, record.events)
+        for position, folder in enumerate(self.folders):
+            folder.begin(found[position].files if found else {})
         self._saved = start.iteration if start else 0
         return start, problems
 
@@ -102,11 +105,18 @@ class Group:
         """Take a chunk into the records, and its lines into the folders."""
         if self.best is not None:
             self.best.see(chunk)
-        lines = [record.add(chunk) for record in self.records]
-        for folder, (line, events) in zip(self.folders, lines, strict=True):
-            folder.add_metrics(line)
-            for event in events:
-                folder.add_event(event)
+        failed: list[OSError] = []
+        for folder, record in zip(self.folders, self.records, strict=True):
+            line, events = record.add(chunk)
+            added = [(folder.metrics, line), *((folder.events, event) for event in events)]
+            for lines, one in added:
+                try:
+                    lines.add(one)
+                except OSError as error:
+                    # A checkpoint holds it all the same, so the others must have theirs, too.
+                    failed.append(error)
+        if failed:
+            raise failed[0]
 
     def due(self, iteration: int) -> bool:
         """Whether it is time for a checkpoint."""
@@ -127,15 +137,15 @@ class Group:
             arrays = {name: leaf[position] for name, leaf in states.items()} | record.arrays()
             facts = {
                 "seconds": chunk.seconds,
-                "metrics": record.metrics,
-                "events": record.events,
                 "example": self._example,
+                **record.facts(),
             }
+            files = {lines.path.name: lines.content() for lines in self.folders[position].lines}
             if self.best is not None:
                 arrays |= as_arrays(self.best.state[position], "best")
                 facts["best"] = [self.best.error[position], self.best.iteration[position]]
             try:
-                checkpoints.save(Checkpoint(chunk.iteration, arrays, facts))
+                checkpoints.save(Checkpoint(chunk.iteration, arrays, facts), files)
             except OSError as error:
                 # The others may lie on a disk with room.
                 failed.append(error)
@@ -159,10 +169,10 @@ class Group:
         for position, one in enumerate(found):
             self.records[position] = Record.restored(
                 self.stream.families,
+                self.stream.phases,
                 position,
                 one.arrays,
-                one.facts["metrics"],
-                one.facts["events"],
+                one.facts,
             )
             if self.best is not None:
                 error, iteration = one.facts["best"]

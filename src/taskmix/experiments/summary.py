@@ -20,11 +20,8 @@ from taskmix.evaluation import (
     normalised_mutual_information,
     over_seeds,
     own_cluster_error,
-    prequential,
     purity,
-    return_delays,
 )
-from taskmix.evaluation.continual import OWNER_WINDOW
 from taskmix.likelihood import Measure
 from taskmix.streams import Phase
 from taskmix.training import Record
@@ -49,7 +46,6 @@ def summarise(record: Record, phases: Sequence[Phase], measure: Measure = "error
         for family in families
     }
     inactive = [family for family in families if last_active(phases, family) != phases[-1]]
-    shares = record.responsibilities.mean(axis=1)
     return _as_json(
         {
             "measure": measure,
@@ -70,11 +66,11 @@ def summarise(record: Record, phases: Sequence[Phase], measure: Measure = "error
             },
             "prequential": {
                 family: reported(error, measure)
-                for family, error in prequential(record.errors, record.family, families).items()
+                for family, error in record.history.prequential(families).items()
             },
             "assignment": assignment(record.evaluation),
             "detection": dataclasses.asdict(detection(phases, record.spawns)),
-            "return_delays": return_delays(phases, shares),
+            "return_delays": record.history.return_delays(),
             "seconds": last["seconds"],
             "iterations_per_second": last["iteration"] / last["seconds"],
         }
@@ -174,7 +170,7 @@ def _interval(values: Iterable[float | int | None]) -> dict[str, float | None]:
 
 
 def _errors(record: Record, family: str) -> Float[np.ndarray, " evaluations"]:
-    """Test error at every evaluation; NaN where it was not finite."""
+    """Test error at the evaluations that are kept; NaN where it was not finite."""
     return np.array([line["families"][family]["error"] for line in record.metrics], dtype=float)
 
 
@@ -186,29 +182,22 @@ def _own_cluster(
     record: Record, phases: Sequence[Phase], family: str, measure: Measure
 ) -> dict[str, float | int | None] | None:
     """None if the family had no task in the stretch that decides who owns it."""
-    shares = _shares(record, family)
     phase = last_active(phases, family)
-    if np.isnan(shares[max(phase.start, phase.stop - OWNER_WINDOW) : phase.stop]).all():
+    cluster = record.history.owner(phase, list(record.families).index(family))
+    if cluster is None:
         return None
-    component_error = np.full((len(record.metrics), shares.shape[1]), np.nan)
-    for row, line in zip(component_error, record.metrics, strict=True):
-        known = line["families"][family]["component_error"]
-        row[: len(known)] = known
+    known = [line["families"][family]["component_error"] for line in record.metrics]
+    clusters = 1 + max(cluster, *map(len, known))
+    component_error = np.full((len(known), clusters), np.nan)
+    for row, errors in zip(component_error, known, strict=True):
+        row[: len(errors)] = errors
     own = dataclasses.asdict(
-        own_cluster_error(_iterations(record), component_error, shares, phases, family)
+        own_cluster_error(_iterations(record), component_error, cluster, phase)
     )
     return {
         name: reported(value, measure) if name in ("at_phase_end", "final") else value
         for name, value in own.items()
     }
-
-
-def _shares(record: Record, family: str) -> Float[np.ndarray, "iterations clusters"]:
-    """Mean responsibility of each batch's tasks of one family; NaN where it has none."""
-    members = record.family == list(record.families).index(family)
-    count = members.sum(axis=1, keepdims=True)
-    total = np.where(members[..., None], record.responsibilities, 0).sum(axis=1)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 FORMAT = "taskmix image store"
-VERSION = 1
+VERSION = 2
 NAME = "manifest.json"
 HEADER = 128
 """Bytes before the pixels of a shard: NumPy pads the header of such an array to this."""
@@ -53,7 +53,7 @@ class Manifest:
 
     def text(self) -> str:
         content = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(self)}
-        return json.dumps(content, indent=1, allow_nan=False) + "\n"
+        return _text({**content, "checksum": _checksum(content)})
 
 
 def shard_header(shape: tuple[int, int, int, int]) -> bytes:
@@ -100,7 +100,17 @@ def _parsed(content: bytes) -> dict[str, Any]:
         raise _Lie(
             f"has format version {parsed.get('version')!r}; this taskmix reads version {VERSION}"
         )
+    if parsed.pop("checksum", None) != _checksum(parsed):
+        raise _Lie("is damaged: its checksum does not fit")
     return parsed
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(_text(content).encode()).hexdigest()
+
+
+def _text(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, indent=1) + "\n"
 
 
 def _checked(parsed: dict[str, Any]) -> Manifest:
@@ -112,6 +122,9 @@ def _checked(parsed: dict[str, Any]) -> Manifest:
         raise _Lie(f"gives images the size {size!r} and {channels!r} channels")
     if not splits:
         raise _Lie("has no splits")
+    for name, kind in (("source", dict), ("options", dict), ("software", dict), ("problems", list)):
+        if not isinstance(parsed[name], kind):
+            raise _Lie(f"gives no {name!r} that can be read")
     shards = {name: _shard(name, entry) for name, entry in splits.items()}
     manifest = Manifest(**{**{name: parsed[name] for name in fields}, "splits": shards})
     for name, shard in shards.items():

@@ -12,7 +12,7 @@ import dataclasses
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,10 @@ from safetensors.numpy import load, save
 
 import taskmix
 from taskmix.learner import Learner, State
-from taskmix.training.files import explained, sync, write_bytes
+from taskmix.training.files import blocks, explained, sync, write_bytes
 
 FORMAT = "taskmix checkpoint"
-VERSION = 1
+VERSION = 2
 ARRAYS = "checkpoint.safetensors"
 MANIFEST = "manifest.json"
 DIGITS = 12
@@ -52,6 +52,8 @@ class Checkpoint:
     arrays: Mapping[str, np.ndarray]
     facts: Mapping[str, Any]
     """Whatever JSON can say."""
+    files: Mapping[str, Path] = dataclasses.field(default_factory=dict)
+    """Where the further files of a checkpoint that was read are, by name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,8 +71,13 @@ class Checkpoints:
         names = (entry.name for entry in self.path.iterdir())
         return sorted((int(n) for n in names if n.isdigit() and len(n) == DIGITS), reverse=True)
 
-    def save(self, checkpoint: Checkpoint) -> None:
-        """Write the whole checkpoint or none: it gets its name when it is safely on disk."""
+    def save(
+        self, checkpoint: Checkpoint, files: Mapping[str, Iterable[bytes]] | None = None
+    ) -> None:
+        """Write the whole checkpoint or none: it gets its name when it is safely on disk.
+
+        Further ``files`` come block by block.
+        """
         facts = {
             "format": FORMAT,
             "version": VERSION,
@@ -80,20 +87,19 @@ class Checkpoints:
         }
         arrays = {name: np.asarray(array, order="C") for name, array in checkpoint.arrays.items()}
         content = save(arrays, {"taskmix": json.dumps(facts, allow_nan=False)})
-        manifest = {
-            "format": FORMAT,
-            "version": VERSION,
-            "taskmix": taskmix.__version__,
-            "bytes": len(content),
-            "sha256": hashlib.sha256(content).hexdigest(),
-        }
+        files = {ARRAYS: [content], **(files or {})}
         target = self._folder(checkpoint.iteration)
         partial = target.with_name(target.name + PARTIAL)
         with explained(f"write {target}"):
             try:
                 shutil.rmtree(partial, ignore_errors=True)
                 partial.mkdir(parents=True)
-                write_bytes(partial / ARRAYS, content)
+                manifest = {
+                    "format": FORMAT,
+                    "version": VERSION,
+                    "taskmix": taskmix.__version__,
+                    "files": {name: _written(partial / name, files[name]) for name in files},
+                }
                 write_bytes(partial / MANIFEST, (json.dumps(manifest) + "\n").encode())
                 sync(partial)
                 self._remove(target)
@@ -108,18 +114,20 @@ class Checkpoints:
         """A checkpoint, or ``Broken`` unless every bit of it is as it was written."""
         folder = self._folder(iteration)
         with _broken(folder):
-            content = (folder / ARRAYS).read_bytes()
             manifest = json.loads((folder / MANIFEST).read_bytes())
             if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
                 raise Broken(f"{folder / MANIFEST} is not of a {FORMAT}")
             if manifest.get("version") != VERSION:
                 raise Broken(f"{folder} has version {manifest.get('version')!r}, not {VERSION}")
-            if manifest.get("sha256") != hashlib.sha256(content).hexdigest():
-                raise Broken(f"{folder / ARRAYS} is not what was written (wrong checksum)")
+            files = {name: folder / name for name in manifest["files"]}
+            for name, path in files.items():
+                if path.parent != folder or _digest(path) != manifest["files"][name]["sha256"]:
+                    raise Broken(f"{path} is not what was written (wrong checksum)")
+            content = files.pop(ARRAYS).read_bytes()
             facts = header(content)
             if facts["run"] not in self.runs or facts["iteration"] != iteration:
                 raise Broken(f"{folder} belongs to another run")
-            return Checkpoint(iteration, load(content), facts["facts"])
+            return Checkpoint(iteration, load(content), facts["facts"], files)
 
     def prune(self, keep: int) -> None:
         """Remove all but the newest, and what an interruption left half-written."""
@@ -144,6 +152,28 @@ class Checkpoints:
             shutil.rmtree(doomed, ignore_errors=True)
             folder.rename(doomed)
             shutil.rmtree(doomed)
+
+
+def _written(path: Path, content: Iterable[bytes]) -> dict[str, Any]:
+    """Write a file, and say what is in it."""
+    digest, size = hashlib.sha256(), 0
+
+    def counted() -> Iterator[bytes]:
+        nonlocal size
+        for block in content:
+            digest.update(block)
+            size += len(block)
+            yield block
+
+    write_bytes(path, counted())
+    return {"bytes": size, "sha256": digest.hexdigest()}
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    for block in blocks(path):
+        digest.update(block)
+    return digest.hexdigest()
 
 
 def newest_common(every: Sequence[Checkpoints], problems: list[str]) -> list[Checkpoint] | None:

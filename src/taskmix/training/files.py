@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+BLOCK = 1 << 20
+"""Bytes of a file that are in memory at a time."""
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -16,7 +19,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     replace(path, text.encode())
 
 
-def replace(path: Path, content: bytes) -> None:
+def replace(path: Path, content: bytes | Iterable[bytes]) -> None:
     """Put a whole new file in the place of an old one."""
     partial = path.with_name(path.name + ".partial")
     with explained(f"write {path}"):
@@ -25,12 +28,32 @@ def replace(path: Path, content: bytes) -> None:
         sync(path.parent)
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file and wait until it is on disk."""
+def write_bytes(path: Path, content: bytes | Iterable[bytes]) -> None:
+    """Write a file, as a whole or block by block, and wait until it is on disk."""
     with path.open("wb") as file:
-        file.write(content)
+        file.writelines([content] if isinstance(content, bytes) else content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def append(path: Path, content: bytes, after: int | None = None) -> None:
+    """Add to a file, or put in the place of all that follows its first ``after`` bytes.
+
+    It is opened anew for each call, so that everything written survives a crash.
+    """
+    with path.open("ab") as file:
+        if after is not None:
+            file.truncate(after)
+        file.write(content)
+
+
+def blocks(path: Path, length: int | None = None) -> Iterator[bytes]:
+    """A file, or the beginning of it, in pieces that fit in memory."""
+    left = path.stat().st_size if length is None else length
+    with path.open("rb") as file:
+        while block := file.read(min(BLOCK, left)):
+            left -= len(block)
+            yield block
 
 
 def sync(folder: Path) -> None:

@@ -1,19 +1,19 @@
-"""What is kept of one seed while it trains: lines for the run folder, arrays for the summary."""
+"""What is kept of one seed while it trains: lines for the run folder, sums for the summary."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from itertools import count
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool
 
-from taskmix.evaluation import Evaluation, family_measures, prequential
+from taskmix.evaluation import Evaluation, History, family_measures, prequential
 from taskmix.learner import Info
+from taskmix.streams import Phase
 from taskmix.training.loop import Chunk
 
 Line = dict[str, Any]
@@ -21,16 +21,26 @@ Line = dict[str, Any]
 
 @dataclasses.dataclass
 class Record:
-    """Everything measured of one seed so far; ``position`` is its place among the seeds."""
+    """What is measured of one seed, as far as its summary needs it; it does not grow with time.
+
+    ``position`` is the place among the seeds that are trained side by side.
+    """
 
     families: Sequence[str]
+    phases: Sequence[Phase]
     position: int
+    history: History
     metrics: list[Line] = dataclasses.field(default_factory=list)
-    events: list[Line] = dataclasses.field(default_factory=list)
+    """Lines of ``metrics.jsonl``: those of the ends of phases, and the last one."""
+    spawns: list[int] = dataclasses.field(default_factory=list)
+    """Iterations whose batch opened a cluster."""
+    skipped_in_a_row: int = 0
+    """Batches with tasks left out just before the last evaluation, one after the other."""
     evaluation: Evaluation | None = None
-    _errors: list[np.ndarray] = dataclasses.field(default_factory=list)
-    _family: list[np.ndarray] = dataclasses.field(default_factory=list)
-    _responsibilities: list[np.ndarray] = dataclasses.field(default_factory=list)
+
+    @staticmethod
+    def begin(families: Sequence[str], phases: Sequence[Phase], position: int) -> Record:
+        return Record(families, phases, position, History.begin(phases, len(families)))
 
     def add(self, chunk: Chunk) -> tuple[Line, list[Line]]:
         """The chunk's line of ``metrics.jsonl`` and its lines of ``events.jsonl``."""
@@ -56,86 +66,81 @@ class Record:
             line["suspicion"] = float(info.suspicion.max())
             line["batch_responsibilities"] = [float(value) for value in share[alive]]
             line["prequential"] = prequential(info.error, family, self.families)
-            self._errors.append(info.error)
-            self._family.append(family)
-            self._responsibilities.append(info.responsibilities)
-        events = _events(chunk, info, self.position)
+            start = chunk.iteration - len(info.loss)
+            self.history.add(start, info.error, family, info.responsibilities)
+            self.spawns += [int(start + i) for i in np.flatnonzero(info.spawned)]
+        self.skipped_in_a_row = self._skipped_in_a_row(chunk)
+        self._keep(line)
+        return line, _events(chunk, info, self.position)
+
+    def _keep(self, line: Line) -> None:
+        ends = {0, *(phase.stop for phase in self.phases)}
+        if self.metrics and self.metrics[-1]["iteration"] not in ends:
+            self.metrics.pop()
         self.metrics.append(line)
-        self.events.extend(events)
-        return line, events
+
+    def _skipped_in_a_row(self, chunk: Chunk) -> int:
+        if chunk.skips is None:
+            return 0
+        learned = np.flatnonzero(~chunk.skips.any[self.position][::-1])
+        length = chunk.skips.batch.shape[1]
+        return int(learned[0]) if learned.size else self.skipped_in_a_row + length
 
     @property
     def clusters(self) -> int:
         """Clusters alive at the last evaluation."""
         return int(self.metrics[-1]["clusters"])
 
-    @property
-    def spawns(self) -> list[int]:
-        return [event["iteration"] for event in self.events if event["event"] == "spawned"]
-
-    @property
-    def skipped_in_a_row(self) -> int:
-        """Batches with tasks left out just before the last evaluation, one after the other."""
-        skipped = {e["iteration"] for e in self.events if e["event"] in SKIPPED}
-        last = self.metrics[-1]["iteration"] - 1
-        return next(n for n in count() if last - n not in skipped)
-
-    @property
-    def errors(self) -> Float[np.ndarray, "iterations tasks"]:
-        """Error of every task of the stream, predicted before it was learned from.
-
-        NaN for the tasks that were skipped.
-        """
-        return np.concatenate(self._errors)
-
-    @property
-    def family(self) -> Int[np.ndarray, "iterations tasks"]:
-        """The true family of every task of the stream."""
-        return np.concatenate(self._family)
-
-    @property
-    def responsibilities(self) -> Float[np.ndarray, "iterations tasks clusters"]:
-        """How much of each task of the stream each cluster took; 0 before its birth."""
-        clusters = self._responsibilities[-1].shape[-1]
-        return np.concatenate(
-            [
-                np.pad(part, ((0, 0), (0, 0), (0, clusters - part.shape[-1])))
-                for part in self._responsibilities
-            ]
-        )
-
     def arrays(self) -> dict[str, np.ndarray]:
-        """Everything that is not in the lines."""
+        """Everything that ``facts`` do not hold."""
         assert self.evaluation is not None, "there is nothing to keep before the first chunk"
-        evaluation = {
-            f"evaluation.{field.name}": np.asarray(getattr(self.evaluation, field.name))
-            for field in dataclasses.fields(Evaluation)
+        parts = {"evaluation": self.evaluation, "history": self.history}
+        return {
+            f"{part}.{name}": np.asarray(getattr(whole, name))
+            for part, whole in parts.items()
+            for name in _arrays_of(type(whole))
         }
-        return {**evaluation, **{name: getattr(self, name) for name in HISTORY}}
+
+    def facts(self) -> dict[str, Any]:
+        """What JSON can say."""
+        return {
+            "metrics": self.metrics,
+            "spawns": self.spawns,
+            "skipped_in_a_row": self.skipped_in_a_row,
+        }
 
     @staticmethod
     def restored(
         families: Sequence[str],
+        phases: Sequence[Phase],
         position: int,
         arrays: Mapping[str, np.ndarray],
-        metrics: Sequence[Line],
-        events: Sequence[Line],
+        facts: Mapping[str, Any],
     ) -> Record:
-        """The record whose ``arrays`` and lines these were."""
-        evaluation = {
-            field.name: jnp.asarray(arrays[f"evaluation.{field.name}"])
-            for field in dataclasses.fields(Evaluation)
-        }
-        history = ([arrays[name]] for name in HISTORY)
-        return Record(
-            families, position, list(metrics), list(events), Evaluation(**evaluation), *history
+        """The record whose ``arrays`` and ``facts`` these were."""
+        # A copy, as the history is added to in place.
+        evaluation, history = (
+            {name: np.array(arrays[f"{part}.{name}"]) for name in _arrays_of(whole)}
+            for part, whole in (("evaluation", Evaluation), ("history", History))
         )
+        return Record(
+            families,
+            phases,
+            position,
+            History(phases, **history),
+            metrics=list(facts["metrics"]),
+            spawns=list(facts["spawns"]),
+            skipped_in_a_row=int(facts["skipped_in_a_row"]),
+            evaluation=Evaluation(**jax.tree.map(jnp.asarray, evaluation)),
+        )
+
+
+def _arrays_of(whole: type) -> list[str]:
+    return [field.name for field in dataclasses.fields(whole) if field.name != "phases"]
 
 
 SKIPPED = ("tasks skipped", "batch skipped")
 """Events: tasks that were left out of a batch, or a batch from which nothing was learned."""
-HISTORY = ("errors", "family", "responsibilities")
-"""What a record keeps of every iteration, in the order of its fields."""
 
 
 def _alive(info: Info | None, evaluation: Evaluation) -> Bool[np.ndarray, " clusters"]:

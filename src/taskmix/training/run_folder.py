@@ -9,7 +9,7 @@ import json
 import math
 import os
 import platform
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -19,7 +19,8 @@ import jax
 import numpy as np
 
 import taskmix
-from taskmix.training.files import explained, replace, write_json
+from taskmix.training.files import explained, write_json
+from taskmix.training.lines import Lines
 
 LIBRARIES = ("jax", "jaxlib", "equinox", "optax", "numpy")
 
@@ -37,6 +38,8 @@ class RunFolder:
     path: Path
     runs: tuple[str, ...]
     """Fingerprints of the settings: the present ones first, then those it was begun with."""
+    metrics: Lines
+    events: Lines
 
     @staticmethod
     def open(path: Path, config: Mapping[str, Any], accept: Sequence[str] = ()) -> RunFolder:
@@ -57,29 +60,26 @@ class RunFolder:
                 write_json(path / "config.json", {**config, "continues": runs[1:]})
         else:
             write_json(path / "config.json", config)
-        return RunFolder(path, runs)
+        return RunFolder(path, runs, Lines(path / "metrics.jsonl"), Lines(path / "events.jsonl"))
 
-    def begin(
-        self, metrics: Iterable[Mapping[str, Any]], events: Iterable[Mapping[str, Any]]
-    ) -> None:
-        """Start over from these lines, whatever was written after them."""
-        for name, lines in (("metrics.jsonl", metrics), ("events.jsonl", events)):
-            replace(self.path / name, "".join(map(_line, lines)).encode())
+    def begin(self, copies: Mapping[str, Path]) -> None:
+        """Start over from copies of files with lines, by name, whatever was written after them."""
+        for lines in self.lines:
+            lines.start_over(copies.get(lines.path.name))
 
-    def add_metrics(self, line: Mapping[str, Any]) -> None:
-        _append(self.path / "metrics.jsonl", line)
-
-    def add_event(self, line: Mapping[str, Any]) -> None:
-        _append(self.path / "events.jsonl", line)
+    @property
+    def lines(self) -> tuple[Lines, Lines]:
+        """The files that grow while a run goes on, and of which checkpoints hold copies."""
+        return self.metrics, self.events
 
     def note(self, what: str, **facts: Any) -> None:
         """Add to the journal of interruptions, which no measure depends on."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        _append(self.path / "journal.jsonl", {"time": now, "note": what, **facts})
+        Lines(self.path / "journal.jsonl").add({"time": now, "note": what, **facts})
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write ``summary.json``; a run folder without one is a run that did not end."""
-        self.add_event({"iteration": summary["iterations"], "event": "finished"})
+        self.events.add({"iteration": summary["iterations"], "event": "finished"})
         write_json(self.path / "summary.json", summary)
 
     def summary(self) -> dict[str, Any] | None:
@@ -207,13 +207,3 @@ def software() -> dict[str, Any]:
         "backend": jax.default_backend(),
         "devices": jax.device_count(),
     }
-
-
-def _append(path: Path, line: Mapping[str, Any]) -> None:
-    # Opened anew for each line, so that everything written survives a crash.
-    with explained(f"write {path}"), path.open("a", encoding="utf-8") as file:
-        file.write(_line(line))
-
-
-def _line(content: Mapping[str, Any]) -> str:
-    return json.dumps(content, allow_nan=False) + "\n"
