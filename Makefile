@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test slow soak check format bench clean
+.PHONY: help setup demo test slow soak fuzz check format bench clean
 
 help:  ## List the targets
 	@grep -E '^[a-z]+:.*  ## ' Makefile | sed -E 's/:.*  ## /\t/' | expand -t 10
@@ -28,6 +28,10 @@ slow: setup  ## Run the slow tests
 
 soak: setup  ## Kill runs, damage their files and see that they survive
 	$(BIN)/pytest -m soak
+
+MINUTES = 5
+fuzz: setup  ## Spoil files for MINUTES (5), and see that every reader reads or refuses them
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES)
 
 check: setup  ## Check format, lint, types and the direction of imports
 	$(BIN)/ruff format --check .

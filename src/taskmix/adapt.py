@@ -18,6 +18,9 @@ from taskmix.likelihood import Likelihood, masked_mean
 from taskmix.models import Model
 from taskmix.tasks import Examples, TaskBatch
 
+MOST_STEPS = 500
+"""Every step is compiled on its own: more would take an hour before the first batch."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Adaptation:
@@ -34,8 +37,8 @@ class Adaptation:
     first_order: bool = False
 
     def __post_init__(self) -> None:
-        if self.steps < 0:
-            raise ValueError(f"steps is {self.steps}; it must be 0 or more.")
+        if not 0 <= self.steps <= MOST_STEPS:
+            raise ValueError(f"steps is {self.steps}; it must be 0 to {MOST_STEPS}.")
         for name in ("rate", "clip"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be positive.")

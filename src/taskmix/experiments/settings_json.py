@@ -49,6 +49,8 @@ def _value(value: Any, hint: Any) -> Any:
     if isinstance(value, Mapping):
         return _object(value)
     if isinstance(value, list):
+        if typing.get_origin(hint) is not tuple and hint is not Any:
+            raise ValueError(f"a list is not of the type {hint}")
         return tuple(_value(entry, Any) for entry in value)
     if isinstance(value, str):
         if hint is float:

@@ -28,7 +28,7 @@ from taskmix.learner import Learner, Prediction, State, Told
 from taskmix.likelihood import Categorical
 from taskmix.names import unknown
 from taskmix.tasks import Examples, Hints, TaskBatch
-from taskmix.training.checkpoints import Broken, Checkpoints, from_arrays, newest_common
+from taskmix.training.checkpoints import Checkpoint, Checkpoints, from_arrays, newest_common
 from taskmix.training.files import explained, replace
 from taskmix.training.run_folder import fingerprint, read_json
 
@@ -96,28 +96,19 @@ def export(run: Path, out: Path) -> None:
     """Write what a run had learned at its newest checkpoint (or at its best validation)."""
     config = read_json(run / "config.json")
     earlier = config.pop("continues", [])
+    if not isinstance(earlier, list):
+        raise ValueError(f"{run / 'config.json'} is not of a run; restore it.")
     problems: list[str] = []
     checkpoints = Checkpoints(run / "checkpoints", (fingerprint(config), *earlier))
     found = newest_common([checkpoints], problems)
     if found is None:
         raise ValueError(f"{run} has no checkpoint; let the run get to one, or to its end.")
     (checkpoint,) = found
-    prefix = "best" if "best" in checkpoint.facts else "state"
-    iteration = checkpoint.facts["best"][1] if prefix == "best" else checkpoint.iteration
-    described = {
-        "format": FORMAT,
-        "version": VERSION,
-        "taskmix": taskmix.__version__,
-        **{name: config[name] for name in ("experiment", "method", "seed", "measure", "families")},
-        "iteration": iteration,
-        "example": checkpoint.facts["example"],
-        "learner": config["learner"],
-    }
-    arrays = {
-        "state" + name.removeprefix(prefix): array
-        for name, array in checkpoint.arrays.items()
-        if name.startswith(prefix)
-    }
+    try:
+        described, arrays = _described(config, checkpoint)
+        card = _card(described, checkpoint.facts["metrics"][-1])
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ValueError(f"{run} is of another version, or not of a run ({error}).") from error
     _restored(described, arrays, run)
     if out.exists() and any(out.iterdir()):
         raise FileExistsError(f"{out} exists and is not empty; choose another --out.")
@@ -128,11 +119,33 @@ def export(run: Path, out: Path) -> None:
         MODEL: (json.dumps(described, indent=2, allow_nan=False) + "\n").encode(),
     }
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-    contents[CARD] = _card(described, checkpoint.facts["metrics"][-1]).encode()
+    contents[CARD] = card.encode()
     # Last, as a folder without it is one that was not finished.
     contents[CHECKSUMS] = (json.dumps(sums, indent=2) + "\n").encode()
     for name, content in contents.items():
         replace(out / name, content)
+
+
+def _described(
+    config: Mapping[str, Any], checkpoint: Checkpoint
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """What is exported of a run: ``model.json``, and the arrays of its last or best state."""
+    prefix = "best" if "best" in checkpoint.facts else "state"
+    described = {
+        "format": FORMAT,
+        "version": VERSION,
+        "taskmix": taskmix.__version__,
+        **{name: config[name] for name in ("experiment", "method", "seed", "measure", "families")},
+        "iteration": checkpoint.facts["best"][1] if prefix == "best" else checkpoint.iteration,
+        "example": checkpoint.facts["example"],
+        "learner": config["learner"],
+    }
+    arrays = {
+        "state" + name.removeprefix(prefix): array
+        for name, array in checkpoint.arrays.items()
+        if name.startswith(prefix)
+    }
+    return described, arrays
 
 
 def load(folder: str | Path) -> Predictor:
@@ -164,11 +177,24 @@ def _restored(
 ) -> Predictor:
     try:
         learner = learner_from_json(described["learner"])
-        first = jax.eval_shape(learner.init, jax.random.key(0), _example(described["example"]))
+        shapes = described["example"]
+        # Shapes only, as there is no telling how large a hostile file says they are.
+        first = jax.eval_shape(lambda: learner.init(jax.random.key(0), _example(shapes)))
         state = from_arrays(learner, first, arrays, "state")
-        return Predictor(learner, jax.tree.map(jnp.asarray, state), described)
-    except (Broken, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{where} holds no model that this version can use: {error}.") from error
+        predictor = Predictor(learner, jax.tree.map(jnp.asarray, state), described)
+        jax.eval_shape(lambda: _predicted(predictor, _example(shapes)))
+        return predictor
+    except Exception as error:
+        # Whatever it is that goes wrong with a learner which the file describes.
+        what = " ".join(str(error).split())[:200]
+        raise ValueError(f"{where} holds no model that this version can use: {what}.") from error
+
+
+def _predicted(predictor: Predictor, tasks: TaskBatch) -> Prediction:
+    """Of the first task; it shows whether the parts of a learner fit together."""
+    support, query = jax.tree.map(lambda leaf: leaf[0], (tasks.support, tasks.query))
+    hints = predictor._hints(next(iter(predictor.facts["families"]), None))
+    return predictor.learner.predict(predictor.state, support, query.x, hints)
 
 
 def _example(shapes: Mapping[str, Any]) -> TaskBatch:

@@ -62,7 +62,7 @@ class FiniteMixture:
     """Differentiate one component a task, drawn by its responsibility, instead of all."""
     together: int = 0
     """Iterations after which the components part; 0 begins with as many random ones."""
-    parting: float = 0.1
+    parting: float = 0.2
     """Standard deviation of the noise by which they part, for entries of root mean square 1."""
 
     told = Told.NOTHING

@@ -97,6 +97,11 @@ def read_run(folder: Path | str) -> Run:
             f"{folder}: config.json or metrics.jsonl has no {missing}; "
             f"the folder is of another version or not of a run. Repeat the run."
         ) from missing
+    except (TypeError, AttributeError, IndexError, OverflowError) as error:
+        raise ValueError(
+            f"{folder}: config.json or metrics.jsonl holds what no run writes ({error}). "
+            f"Repeat the run."
+        ) from error
 
 
 def read_runs(folder: Path | str) -> tuple[Run, ...]:

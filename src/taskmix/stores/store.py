@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from pathlib import Path
+from tokenize import TokenError
 
 import numpy as np
 
@@ -61,7 +62,8 @@ class ImageStore:
         path = self.path / f"{name}.npy"
         try:
             images = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (ValueError, EOFError) as error:
+        except (ValueError, EOFError, SyntaxError, TokenError) as error:
+            # NumPy reads a header as Python reads a literal, with the same complaints.
             raise _damaged(path, str(error)) from None
         shape = self.manifest.shape(name)
         if images.dtype != np.uint8 or images.shape != shape or not images.flags.c_contiguous:

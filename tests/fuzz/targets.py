@@ -1,0 +1,320 @@
+"""A target for every reader of files: what a good one looks like, and how it is read.
+
+Reading must give something or raise what the command line shows as one line.
+"""
+
+import dataclasses
+import hashlib
+import io
+import json
+import pickle
+import random
+import shutil
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+import numpy as np
+from PIL import Image
+from rich.console import Console
+from tests.fuzz.mutations import spoiled, spoiled_json
+
+import taskmix
+from taskmix.adapt import Adaptation
+from taskmix.baselines import MAML
+from taskmix.cli.interruptions import recalled
+from taskmix.experiments.group import Group, Keeping
+from taskmix.experiments.run import run_method
+from taskmix.experiments.sharing import export
+from taskmix.models import MLP
+from taskmix.report import read_run
+from taskmix.stores import open_store
+from taskmix.stores.manifest import _checksum, _text
+from taskmix.stores.prepare import Options, prepare
+from taskmix.streams import FunctionStream, consecutive
+from taskmix.training import RunFolder, Settings
+from taskmix.training.lock import owning
+
+Files = dict[str, bytes]
+REFUSALS = (ValueError, OSError)
+"""What the command line shows as one line."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """Good files by name, what may be spoiled, and how all of it is read."""
+
+    good: Callable[[], Files]
+    read: Callable[[Path], object]
+    signed: Callable[[Files, str, random.Random], Files] | None = None
+    """Spoils a file knowingly, and makes the checksums fit again."""
+
+
+def spoiled_files(target: Target, good: Files, draw: random.Random) -> Files:
+    """The same files, one of them spoiled."""
+    name = draw.choice(sorted(good))
+    if target.signed is not None and draw.random() < 0.6:
+        return target.signed(good, name, draw)
+    return {**good, name: spoiled(good[name], draw)}
+
+
+def write(folder: Path, files: Files) -> None:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def files_in(folder: Path) -> Files:
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+def _spoiled_object(content: bytes, draw: random.Random) -> dict | None:
+    """A JSON object with other values; None if that is not what it is any more."""
+    changed = spoiled_json(json.loads(content), draw)
+    return changed if isinstance(changed, dict) else None
+
+
+# Image stores
+
+
+def _pictures() -> dict[str, bytes]:
+    rng = np.random.default_rng(0)
+    files = {}
+    for number, (label, form) in enumerate([*zip("aabbcc", ["PNG", "JPEG"] * 3, strict=True)]):
+        image = Image.fromarray(rng.integers(0, 256, (9, 9, 3), np.uint8))
+        file = io.BytesIO()
+        image.save(file, form)
+        files[f"{label}/{number}.{form.lower()}"] = file.getvalue()
+    return files
+
+
+OPTIONS = Options(size=8, smallest=1, workers=1)
+DIVIDED = dataclasses.replace(OPTIONS, splits=(0.4, 0.3, 0.3))
+"""A folder per class has no splits of its own."""
+
+
+def _good_store() -> Files:
+    with tempfile.TemporaryDirectory() as name:
+        source, out = Path(name) / "in", Path(name) / "out"
+        write(source, _pictures())
+        prepare(source, out, DIVIDED)
+        return files_in(out)
+
+
+def _read_store(folder: Path) -> None:
+    for verify in (False, True):
+        store = open_store(folder, verify)
+        for split in store.splits:
+            store.split(split).images.sum()
+
+
+def _signed_store(good: Files, name: str, draw: random.Random) -> Files:
+    manifest = _spoiled_object(good["manifest.json"], draw) or {}
+    manifest.pop("checksum", None)
+    signed = {**manifest, "checksum": _checksum(manifest)}
+    return {**good, "manifest.json": _text(signed).encode("utf-8", "surrogatepass")}
+
+
+# Sources of images
+
+
+def _archived(kind: str) -> Callable[[], Files]:
+    def good() -> Files:
+        file = io.BytesIO()
+        if kind == "zip":
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+                for name, content in _pictures().items():
+                    archive.writestr(name, content)
+        else:
+            with tarfile.open(fileobj=file, mode="w:gz" if kind == "tgz" else "w") as archive:
+                for name, content in _pictures().items():
+                    member = tarfile.TarInfo(name)
+                    member.size = len(content)
+                    archive.addfile(member, io.BytesIO(content))
+        return {f"images.{kind}": file.getvalue()}
+
+    return good
+
+
+def _prepare_file(folder: Path) -> None:
+    (source,) = folder.iterdir()
+    with tempfile.TemporaryDirectory() as out:
+        prepare(source, Path(out) / "store", DIVIDED)
+
+
+def _prepare_folder(options: Options) -> Callable[[Path], None]:
+    def read(folder: Path) -> None:
+        with tempfile.TemporaryDirectory() as out:
+            prepare(folder, Path(out) / "store", options)
+
+    return read
+
+
+def _good_caches() -> Files:
+    images = np.random.default_rng(0).integers(0, 256, (4, 9, 9, 3), np.uint8)
+    content = {"image_data": images, "class_dict": {"a": [0, 2], "b": [1, 3]}}
+    return {
+        f"mini-imagenet-cache-{split}.pkl": pickle.dumps(content, protocol)
+        for split, protocol in (("train", 2), ("val", 4), ("test", 5))
+    }
+
+
+def _good_tables() -> Files:
+    pictures = {name.replace("/", ""): content for name, content in _pictures().items()}
+    table = "\n".join(["filename,label", *(f"{name},{name[0]}" for name in pictures)]).encode()
+    files = {f"{split}.csv": table for split in ("train", "val")}
+    return files | {f"images/{name}": content for name, content in pictures.items()}
+
+
+# Run folders
+
+
+@dataclasses.dataclass(frozen=True)
+class Tiny:
+    """An experiment that takes a moment."""
+
+    def stream(self) -> FunctionStream:
+        schedule = consecutive(("linear", "sinusoid"), (4, 2))
+        return FunctionStream(schedule, tasks=2, support=3, query=3)
+
+    def learner_settings(self) -> dict[str, object]:
+        return {}
+
+    def training(self) -> Settings:
+        return SETTINGS
+
+    def facts(self) -> dict[str, object]:
+        return {}
+
+
+LEARNER = MAML(MLP(hidden=(2,)), adaptation=Adaptation(steps=1))
+SETTINGS = Settings(evaluate_every=2, test_tasks=2)
+KEEPING = Keeping(checkpoint_minutes=0.0, keep=1)
+
+
+def _good_run() -> Files:
+    with tempfile.TemporaryDirectory() as name:
+        out = Path(name) / "run"
+        labels = {"experiment": "regression", "method": "maml"}
+        silent = Console(quiet=True)
+        run_method(Tiny(), labels, LEARNER, [0], lambda _: out, SETTINGS, silent, KEEPING)
+        (out / "command.json").write_text(json.dumps({"command": ["run", "regression"]}))
+        return files_in(out)
+
+
+def _read_run_folder(folder: Path) -> None:
+    """All that reads one: the report, ``resume`` and ``export``."""
+    faults: list[Exception] = []
+    for reader in (read_run, recalled, _resumed, _exported):
+        try:
+            reader(folder)
+        except REFUSALS as error:
+            faults.append(error)
+    if faults:
+        raise faults[0]
+
+
+def _resumed(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_bytes())
+    if not isinstance(config, dict):
+        raise ValueError("not a configuration")
+    stream = Tiny().stream()
+    with owning(folder):
+        runs = RunFolder.open(folder, {**config, "software": None}, accept=tuple(config))
+        Group(LEARNER, stream, [runs], KEEPING, stops_early=False).resume()
+
+
+def _exported(folder: Path) -> None:
+    out = folder / "exported"
+    try:
+        export(folder, out)
+    finally:
+        shutil.rmtree(out, ignore_errors=True)
+
+
+def _signed_run(good: Files, name: str, draw: random.Random) -> Files:
+    """Lines and settings have no checksum; a checkpoint's arrays get one that fits."""
+    content = good[name]
+    if name.endswith(".jsonl"):
+        lines = content.splitlines() or [b"{}"]
+        at = draw.randrange(len(lines))
+        changed = [*lines[:at], _json(spoiled_json(json.loads(lines[at]), draw)), *lines[at + 1 :]]
+        return {**good, name: b"\n".join(changed)}
+    if name.endswith(".json"):
+        return {**good, name: _json(spoiled_json(json.loads(content), draw))}
+    if not name.endswith(".safetensors"):
+        return {**good, name: spoiled(content, draw)}
+    return _resigned(good, name, _other_header(content, draw))
+
+
+def _resigned(files: Files, name: str, content: bytes) -> Files:
+    manifest_name = name.rpartition("/")[0] + "/manifest.json"
+    manifest = json.loads(files[manifest_name])
+    manifest["files"][name.rpartition("/")[2]] = {
+        "bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
+    return {**files, name: content, manifest_name: _json(manifest)}
+
+
+def _other_header(content: bytes, draw: random.Random) -> bytes:
+    """The same arrays, described in other ways."""
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    if draw.random() < 0.5 and "__metadata__" in header:
+        facts = json.loads(header["__metadata__"]["taskmix"])
+        header["__metadata__"]["taskmix"] = json.dumps(spoiled_json(facts, draw))
+    else:
+        header = spoiled_json(header, draw)
+    text = _json(header)
+    return len(text).to_bytes(8, "little") + text + content[8 + length :]
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value).encode("utf-8", "surrogatepass")
+
+
+# Exported models
+
+
+def _good_model() -> Files:
+    with tempfile.TemporaryDirectory() as name:
+        run, out = Path(name) / "run", Path(name) / "model"
+        write(run, _good_run())
+        export(run, out)
+        return files_in(out)
+
+
+def _load_model(folder: Path) -> None:
+    predictor = taskmix.load(folder)
+    zeros = np.zeros((3, 1), np.float32)
+    jax.block_until_ready(predictor.predict(zeros, zeros, zeros))
+
+
+def _signed_model(good: Files, name: str, draw: random.Random) -> Files:
+    files = dict(good)
+    if draw.random() < 0.7:
+        files["model.json"] = _json(spoiled_json(json.loads(good["model.json"]), draw))
+    else:
+        files["model.safetensors"] = _other_header(good["model.safetensors"], draw)
+    names = ("model.safetensors", "model.json")
+    sums = {name: hashlib.sha256(files[name]).hexdigest() for name in names}
+    return {**files, "checksums.json": _json(sums)}
+
+
+TARGETS = {
+    "store": Target(_good_store, _read_store, _signed_store),
+    "folder": Target(_pictures, _prepare_folder(DIVIDED)),
+    "zip": Target(_archived("zip"), _prepare_file),
+    "tar": Target(_archived("tar"), _prepare_file),
+    "tgz": Target(_archived("tgz"), _prepare_file),
+    "caches": Target(_good_caches, _prepare_folder(OPTIONS)),
+    "tables": Target(_good_tables, _prepare_folder(OPTIONS)),
+    "run": Target(_good_run, _read_run_folder, _signed_run),
+    "model": Target(_good_model, _load_model, _signed_model),
+}

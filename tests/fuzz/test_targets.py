@@ -1,0 +1,36 @@
+"""A few spoiled files for every reader; ``make fuzz`` spoils many."""
+
+import random
+import tempfile
+from pathlib import Path
+
+import pytest
+from tests.fuzz.campaign import case
+from tests.fuzz.mutations import spoiled_json
+from tests.fuzz.targets import TARGETS, write
+
+
+@pytest.fixture(scope="module", params=TARGETS)
+def target(request):
+    return request.param, TARGETS[request.param].good()
+
+
+def test_good_files_are_read(target):
+    name, good = target
+    with tempfile.TemporaryDirectory() as folder:
+        write(Path(folder) / "in", good)
+        TARGETS[name].read(Path(folder) / "in")
+
+
+def test_spoiled_files_are_read_or_refused(target):
+    name, good = target
+    found = [finding for number in range(60) if (finding := case(name, good, number))]
+    assert not found, found[0].what
+
+
+def test_spoiled_json_differs_and_leaves_the_original_alone():
+    draw = random.Random(0)
+    value = {"a": [1, 2, {"b": "c"}], "d": None}
+    changed = [spoiled_json(value, draw) for _ in range(50)]
+    assert value == {"a": [1, 2, {"b": "c"}], "d": None}
+    assert sum(one != value for one in changed) > 40
