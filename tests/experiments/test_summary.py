@@ -149,7 +149,7 @@ def test_comparison_does_not_average_what_one_seed_does_not_know():
 
 
 def with_test(seed, accuracy):
-    test = {"accuracy": accuracy, "ci95": 0.01, "episodes": 600}
+    test = {"accuracy": accuracy, "ci95": 0.01, "episodes": 600, "by_episode": [accuracy] * 2}
     return {**summary_of("x", seed, 1.0), "test": test}
 
 
@@ -166,3 +166,26 @@ def test_final_test_of_one_run_has_an_interval_over_tasks_and_of_several_over_se
     # t(0.975, 1) = 12.706 and s / sqrt(2) = 0.05
     assert two["ci95"] == pytest.approx(0.6353, abs=1e-4)
     assert two["interval"] == "95 % over seeds (Student t)"
+
+
+def test_methods_are_compared_on_the_same_tasks():
+    one, other = with_test(0, 0.4), with_test(0, 0.5)
+    other["method"] = "y"
+    other["test"]["by_episode"] = [0.4, 0.8]
+    methods = compare("few-shot", {"x": "nothing", "y": "nothing"}, [one, other])["methods"]
+    assert "against" not in methods["x"]["test"]
+    against = methods["y"]["test"]["against"]
+    # Differences 0 and 0.4: their standard deviation is 0.2.
+    assert against == {
+        "method": "x",
+        "mean": pytest.approx(0.2),
+        "ci95": pytest.approx(1.96 * 0.2 / 2**0.5),
+    }
+    assert "by_episode" not in methods["y"]["test"]
+
+
+def test_methods_with_other_seeds_are_not_paired():
+    one, other = with_test(0, 0.4), with_test(1, 0.5)
+    other["method"] = "y"
+    methods = compare("few-shot", {"x": "nothing", "y": "nothing"}, [one, other])["methods"]
+    assert methods["y"]["test"]["against"] is None

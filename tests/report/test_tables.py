@@ -142,6 +142,15 @@ def test_accuracies_are_in_per_cent_with_their_interval_and_protocol():
     assert "600 tasks, 15 queries a class" in text
 
 
+def test_methods_are_shown_against_the_first_one_given():
+    comparison = with_accuracy(maml=0.4, mixture=0.42)
+    against = {"method": "maml", "mean": 0.02, "ci95": 0.005}
+    comparison["methods"]["mixture"]["test"]["against"] = against
+    text = rendered(accuracy_table(comparison))
+    assert "against maml" in text
+    assert "+2.00 ± 0.50" in text
+
+
 def test_shots_are_columns():
     text = rendered(shot_table({1: with_accuracy(maml=0.4), 5: with_accuracy(maml=0.55)}))
     assert "1-shot" in text

@@ -72,6 +72,7 @@ def final_test(
         "queries_a_class": stream.test_query,
         "responsibilities": [float(r) for r in evaluation.responsibilities.mean(axis=(0, 1))],
         "parameters": learner.parameters(state),
+        "by_episode": [round(float(one), 6) for one in accuracy.ravel()],
     }
 
 

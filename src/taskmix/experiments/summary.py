@@ -19,6 +19,7 @@ from taskmix.evaluation import (
     last_active,
     normalised_mutual_information,
     over_seeds,
+    over_tasks,
     own_cluster_error,
     purity,
 )
@@ -103,11 +104,34 @@ def compare(
     ``told`` says, by method, what it was told beyond the examples.
     """
     summaries = list(summaries)
+    runs = {
+        method: [summary for summary in summaries if summary["method"] == method]
+        for method in dict.fromkeys(summary["method"] for summary in summaries)
+    }
+    reference = next(iter(runs), None)
     methods = {}
-    for method in dict.fromkeys(summary["method"] for summary in summaries):
-        runs = [summary for summary in summaries if summary["method"] == method]
-        methods[method] = {"told": told[method], **_across_seeds(runs)}
+    for method, own in runs.items():
+        methods[method] = {"told": told[method], **_across_seeds(own)}
+        if "test" in methods[method] and method != reference:
+            methods[method]["test"]["against"] = _against(own, runs[reference])
     return {"experiment": experiment, "summaries": summaries, "methods": methods}
+
+
+def _against(runs: Sequence[Summary], reference: Sequence[Summary]) -> dict[str, Any] | None:
+    """How much more accurate a method is than another on the very same tasks.
+
+    The interval is over these tasks. None unless both have the same seeds, and so the same tasks.
+    """
+    if [run["seed"] for run in runs] != [run["seed"] for run in reference]:
+        return None
+    own, other = (
+        np.concatenate([run["test"]["by_episode"] for run in group]) for group in (runs, reference)
+    )
+    return {
+        "method": reference[0]["method"],
+        "mean": float(np.mean(own - other)),
+        "ci95": over_tasks(own - other),
+    }
 
 
 def _across_seeds(runs: Sequence[Summary]) -> dict[str, Any]:
@@ -152,7 +176,7 @@ def _test(runs: Sequence[Summary]) -> dict[str, Any]:
         accuracy["ci95"], interval = runs[0]["test"]["ci95"], OVER_TASKS
     return {
         "test": {
-            **runs[0]["test"],
+            **{name: value for name, value in runs[0]["test"].items() if name != "by_episode"},
             "accuracy": accuracy["mean"],
             "ci95": accuracy["ci95"],
             "interval": interval,

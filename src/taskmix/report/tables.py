@@ -9,6 +9,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from taskmix.evaluation import OVER_TASKS
 from taskmix.report.style import in_order
 
 
@@ -115,11 +116,22 @@ def accuracy_table(comparison: Mapping[str, Any]) -> Table:
     order = in_order(methods)
     first = methods[order[0]]["test"]
     table = _accuracies(comparison["experiment"], first)
-    for name in ("method", "parameters", "stopped at", "accuracy"):
+    against = {method: methods[method]["test"].get("against") for method in order}
+    others = [f"against {one['method']}" for one in against.values() if one][:1]
+    for name in ("method", "parameters", "stopped at", "accuracy", *others):
         table.add_column(name, justify="left" if name == "method" else "right")
     for method in order:
-        test = methods[method]["test"]
-        table.add_row(method, f"{test['parameters']:,}", str(test["iteration"]), _accuracy(test))
+        test, difference = methods[method]["test"], against[method]
+        paired = _difference(difference) if difference else ""
+        table.add_row(
+            method,
+            f"{test['parameters']:,}",
+            str(test["iteration"]),
+            _accuracy(test),
+            *([paired] if others else []),
+        )
+    if others:
+        table.caption = f"{table.caption}\nThe last column pairs the tasks; ± {OVER_TASKS}."
     return table
 
 
@@ -153,6 +165,10 @@ def _accuracies(experiment: str, test: Mapping[str, Any]) -> Table:
         title_style="bold",
         caption_style="dim",
     )
+
+
+def _difference(against: Mapping[str, Any]) -> str:
+    return f"{100 * against['mean']:+.2f} ± {100 * against['ci95']:.2f}"
 
 
 def _accuracy(test: Mapping[str, Any]) -> str:
