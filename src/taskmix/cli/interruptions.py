@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from taskmix.training import Stopped
-from taskmix.training.files import write_json
+from taskmix.training.files import replace, write_json
 from taskmix.training.lock import owning
 from taskmix.training.run_folder import claim, read_json
 from taskmix.training.watch import Request, listening
@@ -37,11 +37,20 @@ def interruptible(out: Path, request: Request) -> Iterator[None]:
 
 @contextlib.contextmanager
 def owned(out: Path, command: Sequence[str]) -> Iterator[None]:
-    """Be the only command that writes into a folder of several runs."""
+    """Be the only command that writes into a folder of several runs.
+
+    It is the one to resume, as it may ask for more than the one before, unless it is refused.
+    """
     claim(out)
     with owning(out):
-        remember(out, command)
-        yield
+        before = (out / NAME).read_bytes() if (out / NAME).exists() else None
+        write_json(out / NAME, {"command": _without_out(command)})
+        try:
+            yield
+        except (ValueError, OSError):
+            if before is not None:
+                replace(out / NAME, before)
+            raise
 
 
 def remember(out: Path, command: Sequence[str]) -> None:
