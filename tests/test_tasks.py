@@ -109,7 +109,7 @@ def replaced(where, value):
     [
         (
             replaced(lambda b: b.support.mask, jnp.ones(3, bool)),
-            r"support.mask has shape \(3,\); a task batch needs \(tasks, examples\)",
+            r"support.mask is bool of shape \(3,\); a task batch needs bool \(tasks, examples\)",
         ),
         (
             replaced(lambda b: b.query.x, jnp.ones((3, 5))),

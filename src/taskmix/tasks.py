@@ -83,18 +83,26 @@ def check_batch(batch: TaskBatch) -> TaskBatch:
     """
     for name, examples in (("support", batch.support), ("query", batch.query)):
         x, y, mask = (np.asarray(a) for a in (examples.x, examples.y, examples.mask))
-        if mask.ndim != 2:
+        if mask.ndim != 2 or mask.dtype != bool:
             raise ValueError(
-                f"{name}.mask has shape {mask.shape}; a task batch needs (tasks, examples)."
+                f"{name}.mask is {mask.dtype} of shape {mask.shape}; a task batch needs bool "
+                f"(tasks, examples)."
             )
-        if x.ndim < 3 or x.shape[:2] != mask.shape:
+        if not mask.shape[0]:
+            raise ValueError(f"{name} holds no task; a batch needs at least one.")
+        if x.ndim < 3 or x.shape[:2] != mask.shape or 0 in x.shape[2:]:
             raise ValueError(
                 f"{name}.x has shape {x.shape}; with a mask of shape {mask.shape} it needs "
                 f"(tasks, examples, features)."
             )
-        if y.shape[:2] != mask.shape:
+        if y.shape[:2] != mask.shape or 0 in y.shape[2:]:
             raise ValueError(
                 f"{name}.y has shape {y.shape}; its first two axes must be {mask.shape}."
+            )
+        if x.dtype.kind != "f" or y.dtype.kind not in "fiu":
+            raise ValueError(
+                f"{name} holds inputs of type {x.dtype} and targets of type {y.dtype}; inputs "
+                f"must be floats, targets floats or class numbers."
             )
         empty = np.flatnonzero(~mask.any(axis=1))
         if empty.size:
@@ -115,4 +123,11 @@ def check_batch(batch: TaskBatch) -> TaskBatch:
             f"There are {batch.support.mask.shape[0]} support sets but "
             f"{batch.query.mask.shape[0]} query sets; a task needs one of each."
         )
+    for field in ("x", "y"):
+        one, other = (np.shape(getattr(e, field))[2:] for e in (batch.support, batch.query))
+        if one != other:
+            raise ValueError(
+                f"support.{field} holds examples of shape {one} but query.{field} of {other}; "
+                f"they must be of one kind."
+            )
     return batch
