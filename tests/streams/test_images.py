@@ -159,3 +159,37 @@ def test_mirror_changes_nothing_else():
     mirrored = stream(("plain",), mirrored=True).batch(jax.random.key(0), 2)
     np.testing.assert_array_equal(codes(mirrored.query.x), codes(plain.query.x))
     np.testing.assert_array_equal(mirrored.query.y, plain.query.y)
+
+
+def placed() -> ImageSet:
+    """Black images with a white pixel in the middle."""
+    images = np.zeros((COUNTS.sum(), SIZE, SIZE, 3), np.uint8)
+    images[:, SIZE // 2, SIZE // 2] = 255
+    return ImageSet.of(dataclasses.replace(split(), images=images), 4, 6)
+
+
+def test_training_images_are_shifted_to_all_sides_and_no_test_image():
+    schedule = consecutive(("plain",), (5,))
+    shifted = ImageStream(placed(), placed(), schedule, 50, 4, 2, 4, 3, shifted=2)
+    batch = shifted.batch(jax.random.key(0), 0)
+    for examples in (batch.support, batch.query):
+        assert examples.x.shape[2:] == (SIZE, SIZE, 3)
+        where = np.argwhere(np.asarray(examples.x)[..., 0] == 1)[:, 2:] - SIZE // 2
+        assert len(where) == examples.mask.size
+        assert len(np.unique(where, axis=0)) == 25
+    test = shifted.load(shifted.test_tasks(jax.random.key(0), 0, 3))
+    assert (test.query.x[..., SIZE // 2, SIZE // 2, 0] == 1).all()
+
+
+def test_edge_of_a_shifted_image_is_continued():
+    schedule = consecutive(("plain",), (5,))
+    shifted = ImageStream(sided(), sided(), schedule, 20, 4, 2, 4, 3, shifted=2)
+    columns = np.asarray(shifted.batch(jax.random.key(0), 0).query.x)[..., 0, :, 0]
+    assert set(columns.sum(axis=-1).ravel()) == {0.0, 1.0, 2.0, 3.0}
+    np.testing.assert_array_equal(np.sort(columns, axis=-1)[..., ::-1], columns)
+
+
+@pytest.mark.parametrize("pixels", [-1, SIZE])
+def test_shift_out_of_the_image_is_refused(pixels):
+    with pytest.raises(ValueError, match=f"shifted is {pixels}"):
+        stream(shifted=pixels)

@@ -59,6 +59,8 @@ class ImageTasks:
     """Rate of the optimiser that learns the initialisations."""
     mirrored: bool = False
     """Show every other training image in a mirror: for photographs, not for characters."""
+    shifted: int = 0
+    """Pixels by which training images are shifted at random, at most, on either axis."""
     sampled: bool = True
     """Finite mixtures: differentiate one component a task, drawn by its responsibility."""
 
@@ -103,6 +105,7 @@ class ImageTasks:
             self.query,
             test_query,
             self.mirrored,
+            self.shifted,
         )
 
     def _images(self, split: str, query: int) -> ImageSet:

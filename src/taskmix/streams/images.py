@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -89,11 +91,16 @@ class ImageStream(eqx.Module):
     """The same in test tasks."""
     mirrored: bool = eqx.field(static=True, default=False)
     """Whether every other training image, at random, is seen in a mirror."""
+    shifted: int = eqx.field(static=True, default=0)
+    """Pixels by which training images, at random, are shifted at most on either axis."""
 
     def __check_init__(self) -> None:
         for name, least in (("tasks", 1), ("way", 2), ("shot", 1), ("query", 1), ("test_query", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be {least} or more.")
+        side = self.training.images.shape[1]
+        if not 0 <= self.shifted < side:
+            raise ValueError(f"shifted is {self.shifted}; it must be 0 to {side - 1} pixels.")
         for name in self.families:
             image_filter(name)
 
@@ -112,14 +119,12 @@ class ImageStream(eqx.Module):
         hints = Hints(families, self.schedule.boundary(iteration))
         drawn = self._tasks(task_key, self.training, self.query, hints)
         batch = self.load(drawn, testing=False)
-        if not self.mirrored:
-            return batch
-        sides = jax.random.split(jax.random.fold_in(task_key, 1))
-        return dataclasses.replace(
-            batch,
-            support=_some_mirrored(sides[0], batch.support),
-            query=_some_mirrored(sides[1], batch.query),
-        )
+        if self.mirrored:
+            batch = _changed(jax.random.fold_in(task_key, 1), batch, _some_mirrored)
+        if self.shifted:
+            shift = partial(_shifted, pixels=self.shifted)
+            batch = _changed(jax.random.fold_in(task_key, 2), batch, shift)
+        return batch
 
     def test_tasks(self, key: Key[Array, ""], family: int, tasks: int) -> TaskBatch:
         """The same episodes for every family, so that filters are compared on equal terms."""
@@ -168,7 +173,37 @@ class ImageStream(eqx.Module):
         return TaskBatch(examples(slice(self.shot)), examples(slice(self.shot, None)), hints)
 
 
-def _some_mirrored(key: Key[Array, ""], examples: Examples) -> Examples:
+Change = Callable[[Key[Array, ""], Float[Array, "*images height width channels"]], Array]
+
+
+def _changed(key: Key[Array, ""], batch: TaskBatch, change: Change) -> TaskBatch:
+    """Supports and queries with other inputs."""
+    support_key, query_key = jax.random.split(key)
+    return TaskBatch(
+        dataclasses.replace(batch.support, x=change(support_key, batch.support.x)),
+        dataclasses.replace(batch.query, x=change(query_key, batch.query.x)),
+        batch.hints,
+    )
+
+
+def _some_mirrored(
+    key: Key[Array, ""], images: Float[Array, "*images height width channels"]
+) -> Float[Array, "*images height width channels"]:
     """Each image left to right with probability one half."""
-    mirror = jax.random.bernoulli(key, shape=examples.mask.shape)[..., None, None, None]
-    return dataclasses.replace(examples, x=jnp.where(mirror, examples.x[..., ::-1, :], examples.x))
+    mirror = jax.random.bernoulli(key, shape=images.shape[:-3])[..., None, None, None]
+    return jnp.where(mirror, images[..., ::-1, :], images)
+
+
+def _shifted(
+    key: Key[Array, ""], images: Float[Array, "*images height width channels"], pixels: int
+) -> Float[Array, "*images height width channels"]:
+    """Each image by its own number of pixels up or down and left or right; edges are continued."""
+    flat = images.reshape(-1, *images.shape[-3:])
+    margin = (pixels, pixels)
+    padded = jnp.pad(flat, ((0, 0), margin, margin, (0, 0)), mode="edge")
+    corners = jax.random.randint(key, (len(flat), 2), 0, 2 * pixels + 1)
+
+    def part(image: Array, corner: Int[Array, " 2"]) -> Array:
+        return jax.lax.dynamic_slice(image, (corner[0], corner[1], 0), flat.shape[1:])
+
+    return jax.vmap(part)(padded, corners).reshape(images.shape)
