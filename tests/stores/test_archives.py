@@ -70,6 +70,21 @@ def test_name_that_is_there_twice_is_refused(tmp_path):
     refused(tar_of(tmp_path / "a.tar", member(), member("./a/0.png")), "is there twice")
 
 
+def test_file_without_a_name_is_refused(tmp_path):
+    refused(tar_of(tmp_path / "a.tar", member(), member(".")), "is no name of a file")
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("x", b"")
+    # zipfile writes no such name, so it is taken out of the directory at the end.
+    content = (tmp_path / "a.zip").read_bytes()
+    at = content.index(b"PK\1\2")
+    nameless = bytearray(content[:at] + content[at:].replace(b"x", b"", 1))
+    nameless[at + 28] = 0
+    end = nameless.index(b"PK\5\6")
+    nameless[end + 12] -= 1
+    (tmp_path / "a.zip").write_bytes(nameless)
+    refused(tmp_path / "a.zip", "is no name of a file")
+
+
 def test_zip_with_a_password_is_refused(tmp_path, draw):
     path = draw.zip(tmp_path / "a.zip", {"a/0.png": b"x"})
     content = bytearray(path.read_bytes())

@@ -100,7 +100,8 @@ class ZipSource:
             if member.flag_bits & 1:
                 raise _refused(self.path, member.filename, "needs a password")
             limits.add(member.filename, member.file_size)
-            _add(members, member.filename, member, member.is_dir(), self.path)
+            folder = member.filename.endswith("/")
+            _add(members, member.filename, member, folder, self.path)
         return members
 
     def _read(self, name: str, largest: int) -> bytearray:
@@ -239,6 +240,8 @@ def _add(members: dict[str, Member], name: str, member: Member, folder: bool, pa
     plain = checked_name(name, path)
     if folder or hidden(plain):
         return
+    if not plain:
+        raise _refused(path, name, "is no name of a file")
     if plain in members:
         raise _refused(path, plain, "is there twice")
     members[plain] = member
