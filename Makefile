@@ -21,7 +21,7 @@ demo: setup  ## Run the continual regression stream and draw its figure
 	$(BIN)/taskmix reproduce figure-5 --seeds 10 --workers 2 --out runs/demo
 
 test: setup  ## Run the tests, without the slow ones
-	$(BIN)/pytest -m "not slow and not soak" -n 2 --dist loadgroup
+	$(BIN)/pytest -m "not slow and not soak" -n 2 --dist loadfile
 
 slow: setup  ## Run the slow tests
 	$(BIN)/pytest -m slow

@@ -12,7 +12,6 @@ os.environ["XLA_FLAGS"] = (
 )
 
 import hypothesis
-import pytest
 from jaxtyping import install_import_hook
 
 install_import_hook("taskmix", "beartype.beartype")
@@ -20,12 +19,3 @@ install_import_hook("taskmix", "beartype.beartype")
 # The first example of a property compiles and is slow; the later ones are not.
 hypothesis.settings.register_profile("taskmix", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("taskmix")
-
-
-# First, because xdist reads the marks in the same hook.
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """A file's tests go to one worker, so that nothing is compiled twice, unless they say more."""
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(str(item.path)))

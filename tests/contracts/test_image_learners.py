@@ -37,10 +37,7 @@ STAND_INS = ("maml",)
 NAMES = [
     pytest.param(
         name,
-        marks=(
-            pytest.mark.xdist_group(f"images {name}"),
-            *(() if method.classes_only or name in STAND_INS else (pytest.mark.slow,)),
-        ),
+        marks=() if method.classes_only or name in STAND_INS else (pytest.mark.slow,),
     )
     for name, method in METHODS.items()
 ]

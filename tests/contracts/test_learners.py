@@ -63,11 +63,7 @@ class Trained:
         return self.predict(self.state, support, query.x, hints, jnp.ones(5, dtype=bool))
 
 
-# Learners share nothing, so they need not wait for each other.
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in LEARNERS],
-)
+@pytest.fixture(scope="module", params=LEARNERS)
 def trained(request) -> Trained:
     learner = LEARNERS[request.param]
     traces = 0
