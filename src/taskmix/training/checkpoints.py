@@ -24,7 +24,7 @@ from safetensors.numpy import load, save
 
 import taskmix
 from taskmix.learner import Learner, State
-from taskmix.training.files import blocks, explained, sync, write_bytes
+from taskmix.training.files import explained, sync, write_bytes
 
 FORMAT = "taskmix checkpoint"
 VERSION = 2
@@ -170,10 +170,8 @@ def _written(path: Path, content: Iterable[bytes]) -> dict[str, Any]:
 
 
 def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    for block in blocks(path):
-        digest.update(block)
-    return digest.hexdigest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def newest_common(every: Sequence[Checkpoints], problems: list[str]) -> list[Checkpoint] | None:
