@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import io
 import json
+import os
 import random
 import shutil
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,7 @@ import pytest
 from jaxtyping import Array, Float, Int, Key
 from rich.console import Console
 
+from taskmix import files
 from taskmix.evaluation import Evaluation
 from taskmix.experiments import run
 from taskmix.experiments.group import Group, Keeping
@@ -33,7 +37,7 @@ from taskmix.likelihood import Gaussian
 from taskmix.models import MLP
 from taskmix.streams import Phase
 from taskmix.tasks import Examples, Hints, TaskBatch
-from taskmix.training import Chunk, RunFolder, Settings, Stopped, files
+from taskmix.training import Chunk, RunFolder, Settings, Stopped
 from taskmix.training.lock import owning
 from taskmix.training.watch import StopRequest
 
@@ -241,10 +245,17 @@ class Killed(BaseException):
 class Disk:
     """Counts what is done to files, and dies before, or in the middle of, one of them."""
 
-    def __init__(self, monkeypatch, dies_at: int = -1, error: type[BaseException] = Killed) -> None:
+    def __init__(
+        self,
+        monkeypatch,
+        dies_at: int = sys.maxsize,
+        error: Callable[[], BaseException] = Killed,
+        for_good: bool = False,
+    ) -> None:
         self.done = 0
         self.dies_at = dies_at
         self.error = error
+        self.for_good = for_good
         write, append = files.write_bytes, files.append
         monkeypatch.setattr(
             files, "write_bytes", lambda path, content: self._halfway(write, path, content)
@@ -258,20 +269,21 @@ class Disk:
 
     def _due(self) -> bool:
         self.done += 1
-        return self.done - 1 == self.dies_at
+        number = self.done - 1
+        return number >= self.dies_at if self.for_good else number == self.dies_at
 
     def _halfway(self, write, path, content) -> None:
         if self._due():
             content = content if isinstance(content, bytes) else b"".join(content)
             path.write_bytes(content[: len(content) // 2])
-            raise self.error
+            raise self.error()
         write(path, content)
 
     def _append(self, append):
         def appended(path, content, after) -> None:
             if self._due():
                 append(path, content[:20], after)
-                raise self.error
+                raise self.error()
             append(path, content, after)
 
         return appended
@@ -279,7 +291,7 @@ class Disk:
     def _before(self, original):
         def called(*arguments, **options):
             if self._due():
-                raise self.error
+                raise self.error()
             return original(*arguments, **options)
 
         return called
@@ -523,11 +535,6 @@ def test_lock_that_a_killed_process_left_locks_nothing(tmp_path, uninterrupted):
     assert results(tmp_path) == uninterrupted
 
 
-class DiskFull(OSError):
-    def __init__(self) -> None:
-        super().__init__(28, "No space left on device")
-
-
 def complaint_of(function, *arguments) -> str | None:
     try:
         function(*arguments)
@@ -536,15 +543,29 @@ def complaint_of(function, *arguments) -> str | None:
     return None
 
 
-def test_full_disk_is_reported_and_loses_no_checkpoint(tmp_path, uninterrupted):
-    """Whatever it is that there is no room for: it says so, and goes on when there is."""
-    for dies_at in range(20, operations(), 11):
+@pytest.mark.parametrize(
+    ("number", "for_good", "advice"),
+    [
+        (errno.ENOSPC, False, "make room there"),
+        (errno.ENOSPC, True, "make room there"),
+        (errno.EROFS, True, "make it writable"),
+        (errno.EACCES, True, "make it writable"),
+    ],
+    ids=["full once", "full", "read-only", "forbidden"],
+)
+def test_disk_that_takes_no_more_is_reported_and_loses_no_checkpoint(
+    tmp_path, uninterrupted, number, for_good, advice
+):
+    """Whatever it is that cannot be written: it says so, and goes on when it can."""
+    for dies_at in range(20, operations(), 23):
         out = tmp_path / str(dies_at)
         with pytest.MonkeyPatch.context() as patch:
-            Disk(patch, dies_at, DiskFull)
+            Disk(patch, dies_at, lambda: OSError(number, os.strerror(number)), for_good)
             complaint = complaint_of(run_all, out)
-        assert complaint is None or "No space left on device" in complaint
-        run_all(out)
+        if for_good or complaint:
+            assert f"{os.strerror(number)}; {advice}" in complaint
+        said = run_all(out)
+        assert dies_at < 40 or "goes on from iteration" in said
         assert results(out) == uninterrupted
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from taskmix.training.files import write_json
+from taskmix.files import write_json
 from taskmix.training.run_folder import RunFolder, as_json, claim, software
 
 

@@ -32,10 +32,10 @@ from taskmix.experiments import (
 from taskmix.experiments.group import Keeping
 from taskmix.experiments.methods import learner_class
 from taskmix.experiments.summary import Summary
+from taskmix.files import write_json
 from taskmix.learner import Learner
 from taskmix.report import loss_figure, read_runs, responsibility_figure
 from taskmix.training import Settings
-from taskmix.training.files import write_json
 from taskmix.training.loop import check_seeds
 from taskmix.training.watch import SIGNALS, Request, StopRequest, end_with_parent
 

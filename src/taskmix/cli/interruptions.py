@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from taskmix.files import replace, write_json
 from taskmix.training import Stopped
-from taskmix.training.files import replace, write_json
 from taskmix.training.lock import owning
 from taskmix.training.run_folder import claim, read_json
 from taskmix.training.watch import Request, listening

@@ -24,12 +24,12 @@ from safetensors.numpy import save as save_arrays
 
 import taskmix
 from taskmix.experiments.settings_json import learner_from_json
+from taskmix.files import explained, replace
 from taskmix.learner import Learner, Prediction, State, Told
 from taskmix.likelihood import Categorical
 from taskmix.names import unknown
 from taskmix.tasks import Examples, Hints, TaskBatch
 from taskmix.training.checkpoints import Checkpoint, Checkpoints, from_arrays, newest_common
-from taskmix.training.files import explained, replace
 from taskmix.training.run_folder import fingerprint, read_json
 
 FORMAT = "taskmix model"

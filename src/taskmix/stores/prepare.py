@@ -13,6 +13,7 @@ import numpy as np
 import PIL
 
 import taskmix
+from taskmix.files import explained
 from taskmix.stores.archives import open_source
 from taskmix.stores.decode import Content, Decoded, Shape, is_grey
 from taskmix.stores.layouts import Division, Listing, list_images
@@ -20,7 +21,7 @@ from taskmix.stores.manifest import HEADER, Manifest, Shard
 from taskmix.stores.plan import Place, Plan, plan_store
 from taskmix.stores.pool import cores, decoded
 from taskmix.stores.problems import Problem
-from taskmix.stores.shards import ShardWriter, check_space, explained, new_folder, write_manifest
+from taskmix.stores.shards import ShardWriter, check_space, new_folder, write_manifest
 
 SIZES = range(4, 1025)
 PEEKED = 20
@@ -117,7 +118,7 @@ def _write(
             problems.add(label, f"is a class of both {one} and {other}")
     image = options.size**2 * channels
     check_space(folder, sum(HEADER + plan.total(split) * image for split in plan.runs))
-    with explained(out):
+    with explained(f"write {out}"):
         writers = {
             split: ShardWriter(folder / f"{split}.npy", plan.total(split), options.size, channels)
             for split in plan.runs
@@ -158,7 +159,7 @@ def _write(
         software={"taskmix": taskmix.__version__, "pillow": PIL.__version__},
         problems=[dataclasses.asdict(problem) for problem in problems.found],
     )
-    with explained(out):
+    with explained(f"write {out}"):
         write_manifest(folder, manifest)
     return Report(manifest, listing.layout, problems.found)
 
@@ -176,7 +177,7 @@ def _put(
     if result.pixels is None:
         problems.add(file, result.problem)
         return
-    with explained(out):
+    with explained(f"write {out}"):
         for place in places:
             writers[place.split].put(place.index, np.rot90(result.pixels, place.turns))
 
@@ -193,7 +194,7 @@ def _finish(
             if not count:
                 problems.add(label, f"is a class of {split} without a usable image")
         left = {label: count for label, count in counts.items() if count}
-        with explained(out):
+        with explained(f"write {out}"):
             if left:
                 shards[split] = writers[split].finish(left)
             else:

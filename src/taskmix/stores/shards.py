@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import secrets
 import shutil
@@ -12,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from taskmix.files import explained, sha256_of, sync, write_bytes
 from taskmix.stores.manifest import HEADER, NAME, Manifest, Shard, shard_header
-from taskmix.stores.store import sha256_of
 
 SPARE = 64 << 20
 """Bytes to leave free on the disk."""
@@ -27,36 +26,23 @@ def new_folder(out: Path) -> Iterator[Path]:
     made: list[Path] = []
     partial = out.with_name(f".{out.name}.partial-{secrets.token_hex(4)}")
     try:
-        with explained(out):
+        with explained(f"write {out}"):
             for parent in reversed(out.parents):
                 if not parent.exists():
                     parent.mkdir()
                     made.append(parent)
             partial.mkdir()
         yield partial
-        with explained(out):
-            _sync(partial)
+        with explained(f"write {out}"):
+            sync(partial)
             partial.rename(out)
-            _sync(out.parent)
+            sync(out.parent)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         for parent in reversed(made):
             with contextlib.suppress(OSError):
                 parent.rmdir()
         raise
-
-
-@contextlib.contextmanager
-def explained(out: Path) -> Iterator[None]:
-    """A failure to write, with what to do about it."""
-    try:
-        yield
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        advice = "make room there" if full else "make it writable"
-        raise OSError(
-            f"Cannot write {out}: {error.strerror or error}; {advice} or choose another --out."
-        ) from error
 
 
 def check_space(folder: Path, needed: int) -> None:
@@ -118,17 +104,4 @@ class ShardWriter:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    with (folder / NAME).open("w", encoding="utf-8") as file:
-        file.write(manifest.text())
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    """Make names survive a power cut, where the system can do that for folders."""
-    with contextlib.suppress(PermissionError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    write_bytes(folder / NAME, manifest.text().encode())

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from pathlib import Path
 from tokenize import TokenError
 
 import numpy as np
 
+from taskmix.files import sha256_of
 from taskmix.names import unknown
 from taskmix.stores.decode import resize
 from taskmix.stores.manifest import Manifest, read_manifest
@@ -110,11 +110,6 @@ def resized(split: ImageSplit, size: int) -> ImageSplit:
     for target, image in zip(smaller, split.images, strict=True):
         target[...] = resize(image if channels == 3 else image[..., 0], size).reshape(target.shape)
     return dataclasses.replace(split, images=smaller)
-
-
-def sha256_of(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _damaged(file: Path, why: str) -> ValueError:

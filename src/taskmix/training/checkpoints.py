@@ -23,8 +23,8 @@ import safetensors
 from safetensors.numpy import load, save
 
 import taskmix
+from taskmix.files import explained, sha256_of, sync, write_bytes
 from taskmix.learner import Learner, State
-from taskmix.training.files import explained, sync, write_bytes
 
 FORMAT = "taskmix checkpoint"
 VERSION = 2
@@ -121,7 +121,7 @@ class Checkpoints:
                 raise Broken(f"{folder} has version {manifest.get('version')!r}, not {VERSION}")
             files = {name: folder / name for name in manifest["files"]}
             for name, path in files.items():
-                if path.parent != folder or _digest(path) != manifest["files"][name]["sha256"]:
+                if path.parent != folder or sha256_of(path) != manifest["files"][name]["sha256"]:
                     raise Broken(f"{path} is not what was written (wrong checksum)")
             content = files.pop(ARRAYS).read_bytes()
             facts = header(content)
@@ -167,11 +167,6 @@ def _written(path: Path, content: Iterable[bytes]) -> dict[str, Any]:
 
     write_bytes(path, counted())
     return {"bytes": size, "sha256": digest.hexdigest()}
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def newest_common(every: Sequence[Checkpoints], problems: list[str]) -> list[Checkpoint] | None:

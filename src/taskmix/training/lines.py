@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from taskmix.training.files import append, blocks, explained, replace
+from taskmix.files import append, blocks, explained, replace
 
 
 class Lines:

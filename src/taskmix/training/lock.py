@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from taskmix.training.files import explained
+from taskmix.files import explained
 
 NAME = "lock"
 

@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 import taskmix
-from taskmix.training.files import explained, write_json
+from taskmix.files import explained, write_json
 from taskmix.training.lines import Lines
 
 LIBRARIES = ("jax", "jaxlib", "equinox", "optax", "numpy")

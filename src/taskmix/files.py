@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -56,13 +58,19 @@ def blocks(path: Path, length: int | None = None) -> Iterator[bytes]:
             yield block
 
 
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def sync(folder: Path) -> None:
-    """Wait until the names in a folder are on disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    """Wait until the names in a folder are on disk, where the system can do that for folders."""
+    with contextlib.suppress(PermissionError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -71,6 +79,8 @@ def explained(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        advice = "make room there" if full else "make it writable"
         raise OSError(
-            f"Cannot {what}: {error.strerror or error}; make room there or choose another --out."
+            f"Cannot {what}: {error.strerror or error}; {advice} or choose another --out."
         ) from error
