@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-BLOCK = 1 << 20
+BLOCK = 1 << 16
 """Bytes of a file that are in memory at a time."""
 
 

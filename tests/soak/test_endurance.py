@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -24,60 +25,86 @@ SETTLED = 0.2
 """Share of the run after which clusters have been opened and everything is compiled."""
 BLOCKS = 20
 """Of which the means are compared, as neighbouring samples of memory are alike."""
+OLD = 0.8
+"""Share of the run after which a second one begins, whose speed it is compared with.
 
-UNDISTURBED = 0.1
-"""The quantile of the times that is compared: other processes only ever add to them."""
+How fast a machine is changes from minute to minute; for two runs at a time it changes alike.
+"""
 
 
-def watched(out: Path, log: Path) -> list[tuple[float, int, int]]:
-    """Run; every second the share that is done, kilobytes of own pages, programs compiled."""
+class Sample(NamedTuple):
+    """What is seen of the run at a moment, and how far the second one is by then."""
+
+    iteration: int
+    kilobytes: int
+    """Own pages in memory."""
+    compiled: int
+    """Programs compiled so far."""
+    young: int
+
+
+def begun(out: Path) -> subprocess.Popen:
     lengths = [ITERATIONS // 20, ITERATIONS // 20, 9 * ITERATIONS // 10]
     flags = ["--tasks", "4", "--hidden", "16", "--adaptation.steps", "1", "--test-tasks", "20"]
     command = ["run", "regression", "--lengths", *map(str, lengths), *flags, "--out", str(out)]
-    seen = []
-    with log.open("wb") as errors:
-        environment = {**os.environ, "JAX_LOG_COMPILES": "1"}
-        process = subprocess.Popen([*COMMAND, *command, "--quiet"], env=environment, stderr=errors)
-        while process.poll() is None:
-            time.sleep(1.0)
-            status = Path(f"/proc/{process.pid}/status").read_text()
-            if "RssAnon" in status and (out / "metrics.jsonl").exists():
-                kilobytes = int(status.split("RssAnon:")[1].split()[0])
-                compiled = log.read_bytes().count(b"Finished XLA compilation")
-                seen.append((_done(out), kilobytes, compiled))
+    with out.with_suffix(".log").open("wb") as errors:
+        return subprocess.Popen(
+            [*COMMAND, *command, "--quiet"],
+            env={**os.environ, "JAX_LOG_COMPILES": "1"},
+            stderr=errors,
+        )
+
+
+def watched(old: Path, young: Path) -> list[Sample]:
+    """Run to the end; what was seen every second."""
+    log, samples = old.with_suffix(".log"), []
+    process, second = begun(old), None
+    while process.poll() is None:
+        time.sleep(1.0)
+        iteration = iterations_of(old)
+        if second is None and iteration >= OLD * ITERATIONS:
+            second = begun(young)
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        if "RssAnon" in status:
+            kilobytes = int(status.split("RssAnon:")[1].split()[0])
+            compiled = log.read_bytes().count(b"Finished XLA compilation")
+            samples.append(Sample(iteration, kilobytes, compiled, iterations_of(young)))
+    if second is not None:
+        second.kill()
+        second.wait()
     assert process.returncode == 0, log.read_text()[-2000:]
-    return seen
+    return samples
 
 
-def _done(out: Path) -> float:
+def iterations_of(out: Path) -> int:
+    if not (out / "metrics.jsonl").exists():
+        return 0
     with (out / "metrics.jsonl").open("rb") as file:
         file.seek(max(file.seek(0, os.SEEK_END) - 10_000, 0))
         lines = file.read().splitlines()
     whole = [line for line in lines if line.startswith(b'{"iteration"') and line.endswith(b"}")]
-    return json.loads(whole[-1])["iteration"] / ITERATIONS if whole else 0.0
+    return json.loads(whole[-1])["iteration"] if whole else 0
 
 
 @pytest.mark.soak
 def test_memory_and_speed_stay_flat(tmp_path):
-    out = tmp_path / "run"
-    seen = watched(out, tmp_path / "log")
-    done, kilobytes, compiled = np.array([row for row in seen if SETTLED <= row[0] < 1]).T
-    assert len(done) >= BLOCKS, "the run was too short to tell"
+    samples = watched(tmp_path / "old", tmp_path / "young")
+    settled = [s for s in samples if SETTLED * ITERATIONS <= s.iteration < ITERATIONS]
+    both = [s for s in settled if s.young > 0]
+    assert len(both) >= BLOCKS, "the run was too short to tell"
 
-    x, y = (np.array([b.mean() for b in np.array_split(v, BLOCKS)]) for v in (done, kilobytes))
-    line = linregress(x, y)
+    blocks = np.array_split(np.array([(s.iteration, s.kilobytes) for s in settled], float), BLOCKS)
+    x, y = np.array([block.mean(axis=0) for block in blocks]).T
+    line = linregress(x / ITERATIONS, y / 1024)
     bound = line.stderr * t.ppf(0.975, BLOCKS - 2)
-    print(f"\nmemory: {y.mean() / 1024:.0f} MB, over the run {line.slope / 1024:+.2f} ", end="")
-    print(f"+- {bound / 1024:.2f} MB")
+    print(f"\nmemory: {', '.join(f'{mean / 1024:.1f}' for mean in y)} MB")
+    print(f"over the run {line.slope:+.2f} +- {bound:.2f} MB")
 
-    metrics = [json.loads(row) for row in (out / "metrics.jsonl").read_text().splitlines()]
-    late = [row["seconds"] for row in metrics if row["iteration"] >= SETTLED * ITERATIONS]
-    early, last = (np.quantile(half, UNDISTURBED) for half in np.array_split(np.diff(late), 2))
-    print(
-        f"speed: {1000 * early:.1f} ms a chunk in the first half, {1000 * last:.1f} in the second"
-    )
-    print(f"programs compiled after {SETTLED:.0%}: {compiled[-1] - compiled[0]:.0f}")
+    ratio = (both[-1].iteration - both[0].iteration) / (both[-1].young - both[0].young)
+    print(f"speed: {ratio:.3f} of that of a run that has just begun, over {len(both)} s")
+    again = settled[-1].compiled - settled[0].compiled
+    print(f"programs compiled after {SETTLED:.0%}: {again}")
 
-    assert compiled[-1] == compiled[0], "something was compiled again"
-    assert abs(line.slope) < max(bound, 0.002 * y.mean()), "memory is not flat"
-    assert abs(last / early - 1) < 0.05, "speed is not constant"
+    assert again == 0, "something was compiled again"
+    assert abs(line.slope) < max(bound, 0.002 * y.mean() / 1024), "memory is not flat"
+    assert abs(ratio - 1) < 0.05, "speed is not constant"

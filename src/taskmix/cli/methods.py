@@ -8,12 +8,17 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 from rich.console import Console
-from rich.table import Table
 
 from taskmix.cli.flags import parse
 from taskmix.experiments import METHODS, Experiment, FewShot, Method, Regression, build_learner
 from taskmix.models import parameter_count
 from taskmix.tasks import Examples, Hints, TaskBatch
+
+ROW = "{:15} {:10} {:>10} {:>10} {}"
+NOTE = (
+    "Numbers: parameters, on the network of the regression and on that for 5-way miniImageNet; "
+    "L is the number of clusters. A method without the first is for classes only."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,36 +28,31 @@ class MethodsFlags:
 
 def main(arguments: Sequence[str]) -> None:
     parse(MethodsFlags, arguments, "taskmix methods")
-    table = Table(
-        caption="Parameters: on the regression's network, and on that for 5-way miniImageNet.\n"
-        "A method without the first is for classes only."
-    )
-    for column in ("method", "what it is", "told", "regression", "images", "year", "reference"):
-        table.add_column(column, no_wrap=column == "method")
+    console = Console(highlight=False)
+    console.print(ROW.format("method", "told", "regression", "images", "paper"), style="bold")
     regression, images = Regression(), FewShot.at("paper")
     few_points = jax.eval_shape(lambda: regression.stream().batch(jax.random.key(0), 0))
     few_images = jax.eval_shape(lambda: _images(images))
     for method in METHODS.values():
-        table.add_row(
+        row = ROW.format(
             method.name,
-            method.summary,
             method.told.value,
             "" if method.classes_only else parameters_of(method, regression, few_points),
             parameters_of(method, images, few_images),
-            str(method.year),
-            method.reference,
+            f"{method.reference} {method.year}",
         )
-    Console().print(table)
+        console.print(row, f"    {method.summary}", sep="\n")
+    console.print(f"\n{NOTE}", style="italic")
 
 
 def parameters_of(method: Method, experiment: Experiment, example: TaskBatch) -> str:
-    """How much a method learns: in all, or per cluster if their number is open."""
+    """How much a method learns: in all, or for L clusters if their number is open."""
     learner = build_learner(method.build, experiment.learner_settings(), {})
     state = jax.eval_shape(learner.init, jax.eval_shape(lambda: jax.random.key(0)), example)
     grown = jax.eval_shape(learner.grow, state)
     shapes, grown_shapes = ([leaf.shape for leaf in jax.tree.leaves(s)] for s in (state, grown))
     if shapes != grown_shapes:
-        return f"{parameter_count(experiment.learner_settings()['model']):,} a cluster"
+        return f"{parameter_count(experiment.learner_settings()['model']):,} L"
     return f"{learner.parameters(state):,}"
 
 

@@ -188,7 +188,13 @@ METHODS: Mapping[str, Method] = {
         Method("si", SI, 2017, "Zenke et al., ICML", "MAML held where moving had helped"),
         Method("vcl", VCL, 2018, "Nguyen et al., ICLR", "a posterior over MAML's initialisation"),
         Method("replay", Replay, 2019, "Chaudhry et al., arXiv", "MAML on new and kept tasks"),
-        Method("c-maml", CMAML, 2020, "Caccia et al., NeurIPS", "MAML with fast weights a phase"),
+        Method(
+            "c-maml",
+            CMAML,
+            2020,
+            "Caccia et al., NeurIPS",
+            "MAML whose fast weights are kept until a change is noticed",
+        ),
     )
 }
 
