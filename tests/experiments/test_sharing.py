@@ -1,5 +1,6 @@
 """Exported models: what comes back is what was exported, or an error."""
 
+import hashlib
 import json
 import random
 
@@ -108,6 +109,19 @@ def test_damaged_model_is_refused(exported):
                     taskmix.load(exported)
         path.write_bytes(content)
     assert taskmix.load(exported).learner == LEARNER
+
+
+@pytest.mark.parametrize("shape", [{}, [], "ab", 3, None, [-1, 1], [2.5]])
+def test_shapes_that_are_none_are_refused(exported, shape):
+    described = json.loads((exported / "model.json").read_text())
+    described["example"]["support"]["y"]["shape"] = shape
+    content = json.dumps(described).encode()
+    (exported / "model.json").write_bytes(content)
+    sums = json.loads((exported / "checksums.json").read_text())
+    sums["model.json"] = hashlib.sha256(content).hexdigest()
+    (exported / "checksums.json").write_text(json.dumps(sums))
+    with pytest.raises(ValueError, match="holds no model that this version can use"):
+        taskmix.load(exported)
 
 
 def test_best_state_is_taken_where_there_is_one(tmp_path):

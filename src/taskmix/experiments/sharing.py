@@ -200,8 +200,13 @@ def _predicted(predictor: Predictor, tasks: TaskBatch) -> Prediction:
 def _example(shapes: Mapping[str, Any]) -> TaskBatch:
     """One task of zeros, which has the shapes that a learner was made for."""
 
+    def zeros(shape: Any, dtype: str) -> Array:
+        if not isinstance(shape, list) or not shape:
+            raise ValueError(f"{str(shape)[:60]} is no shape of examples")
+        return jnp.zeros((1, *shape), dtype)
+
     def examples(part: Mapping[str, Any]) -> Examples:
-        x, y = (jnp.zeros((1, *part[field]["shape"]), part[field]["dtype"]) for field in "xy")
+        x, y = (zeros(part[field]["shape"], part[field]["dtype"]) for field in "xy")
         return Examples(x, y, jnp.ones(x.shape[:2], dtype=bool))
 
     hints = Hints(jnp.zeros(1, dtype=int), jnp.asarray(False))
