@@ -37,12 +37,16 @@ from taskmix.likelihood import Gaussian
 from taskmix.models import MLP
 from taskmix.streams import Phase
 from taskmix.tasks import Examples, Hints, TaskBatch
-from taskmix.training import Chunk, RunFolder, Settings, Stopped
+from taskmix.training import Chunk, Pause, RunFolder, Settings, Stopped
 from taskmix.training.lock import owning
+from taskmix.training.loop import Given, joined
+from taskmix.training.skips import Skips
 from taskmix.training.watch import StopRequest
 
 STOPS = (3, 6, 8, 11)
 """Where chunks end: every third iteration, and at the end of the phases."""
+PAUSES = (5, 10)
+"""Where a run can be kept on the way."""
 SEEDS = (4, 9)
 
 
@@ -120,7 +124,7 @@ class Experiment:
         return {"data": {"source": "here", "fingerprint": "1234"}}
 
 
-def train(learner, stream, seeds, settings, observer, start=None) -> None:
+def train(learner, stream, seeds, settings, observer, start=None, pause=None) -> None:
     """Every number depends on the seed and on all numbers before it; the second chunk grows."""
     rows = np.arange(len(seeds))
     state = start.state if start else first_states(seeds)
@@ -129,25 +133,43 @@ def train(learner, stream, seeds, settings, observer, start=None) -> None:
         observer(chunk_of(0, None, state, False, 0.0))
     begin = start.iteration if start else 0
     for first, stop in zip((0, *STOPS[:-1]), STOPS, strict=True):
-        if first < begin:
+        if stop <= begin:
             continue
-        if grown := first == 3:
+        since, grown = (start.since, start.grown) if first < begin else (None, first == 3)
+        if grown and first >= begin:
             state = jax.vmap(learner.grow)(state)
-        weights = np.asarray(state.weights)
-        losses = []
-        for iteration in range(first, stop):
+        for iteration in range(max(first, begin), stop):
+            weights = np.asarray(state.weights)
             weights = np.float32(0.9) * weights + np.float32(learner.rate) * np.sin(
                 weights.sum(axis=(1, 2), keepdims=True) + iteration
             )
-            losses.append(np.square(weights).sum(axis=(1, 2)))
-        state = Parts(
-            jnp.asarray(weights),
-            jnp.asarray(weights[rows, 0]).astype(jnp.bfloat16),
-            state.steps + (stop - first),
-            state.key,
-        )
-        seconds += 1.0
-        observer(chunk_of(stop, np.stack(losses, axis=1), state, grown, seconds))
+            state = Parts(
+                jnp.asarray(weights),
+                jnp.asarray(weights[rows, 0]).astype(jnp.bfloat16),
+                state.steps + 1,
+                state.key,
+            )
+            since = joined(since, given_of(iteration, weights, grown and iteration == first))
+            seconds += 1.0
+            if pause and iteration + 1 in PAUSES:
+                pause(Pause(iteration + 1, since, state, grown, seconds))
+        observer(chunk_of(stop, since, state, grown, seconds))
+
+
+def given_of(iteration: int, weights, spawned: bool) -> Given:
+    seeds, capacity = weights.shape[:2]
+    loss = np.square(weights).sum(axis=(1, 2))[:, None]
+    leaves = (
+        loss,
+        np.stack([loss, 2 * loss], axis=2),
+        np.full((seeds, 1, 2, capacity), 1 / capacity),
+        np.full((seeds, 1), capacity),
+        np.full((seeds, 1), spawned),
+        np.zeros((seeds, 1)),
+    )
+    info = jax.tree.unflatten(jax.tree.structure(INFO), leaves)
+    skips = Skips.none((seeds, 1, 2)) if iteration == 9 else None
+    return Given(info, np.full((seeds, 1, 2), int(iteration >= 8)), skips)
 
 
 def first_states(seeds) -> Parts:
@@ -169,28 +191,15 @@ INFO = Info(
 )
 
 
-def chunk_of(stop: int, losses, state: Parts, grown: bool, seconds: float) -> Chunk:
+def chunk_of(stop: int, since: Given | None, state: Parts, grown: bool, seconds: float) -> Chunk:
     seeds, capacity = state.weights.shape[:2]
     error = np.abs(np.asarray(state.weights))[:, :, :1].mean(axis=1, keepdims=True)
     error = np.broadcast_to(error, (seeds, 2, 3))
     shares = np.full((seeds, 2, 3, capacity), 1 / capacity)
     components = np.broadcast_to(error[..., None], shares.shape)
     evaluation = Evaluation(*map(jnp.asarray, (error, components, shares, error)))
-    if losses is None:
-        return Chunk(stop, None, None, evaluation, state, False, seconds)
-    length = losses.shape[1]
-    leaves = (
-        losses,
-        np.stack([losses, 2 * losses], axis=2),
-        np.full((seeds, length, 2, capacity), 1 / capacity),
-        np.full((seeds, length), capacity),
-        np.arange(length) == (0 if grown else -1),
-        np.zeros((seeds, length)),
-    )
-    leaves = (*leaves[:4], np.broadcast_to(leaves[4], (seeds, length)), leaves[5])
-    info = jax.tree.unflatten(jax.tree.structure(INFO), leaves)
-    families = np.full((seeds, length, 2), int(stop > 8))
-    return Chunk(stop, info, families, evaluation, state, grown, seconds)
+    info, families, skips = since or (None, None, None)
+    return Chunk(stop, info, families, evaluation, state, grown, seconds, skips)
 
 
 OURS = Arithmetic()
@@ -344,33 +353,38 @@ def test_run_killed_again_and_again_ends_as_if_it_had_not_been(uninterrupted, ti
 def test_only_so_many_checkpoints_are_kept(tmp_path, keep):
     run_all(tmp_path, Keeping(checkpoint_minutes=0.0, keep=keep))
     kept = sorted(path.name for path in (tmp_path / "seed-4" / "checkpoints").iterdir())
-    assert [int(name) for name in kept] == list(STOPS[-keep:])
+    assert [int(name) for name in kept] == sorted(STOPS + PAUSES)[-keep:]
 
 
-def test_interval_in_iterations_is_rounded_up_to_the_end_of_a_chunk(tmp_path):
+def test_interval_in_iterations_is_rounded_up_to_the_next_pause(tmp_path):
     run_all(tmp_path, Keeping(checkpoint_minutes=100.0, checkpoint_iterations=4, keep=9))
     kept = sorted(path.name for path in (tmp_path / "seed-4" / "checkpoints").iterdir())
-    assert [int(name) for name in kept] == [6, 11]
+    assert [int(name) for name in kept] == [5, 10, 11]
 
 
 def stopped_at(out: Path, iteration: int, keeping: Keeping = OFTEN) -> None:
-    """Leave runs behind that were asked to stop after the chunk that ends at ``iteration``."""
+    """Leave runs behind that were asked to stop just before ``iteration`` was observed."""
     request = StopRequest()
 
-    def ask(self, chunk) -> None:
-        add(self, chunk)
-        if chunk.iteration == iteration:
-            request.value = 15
+    def asking(learner, stream, seeds, settings, observer, start, pause) -> None:
+        def before(observe):
+            def observed(moment) -> None:
+                if moment.iteration == iteration:
+                    request.value = 15
+                observe(moment)
 
-    add = Group.add
+            return observed
+
+        train(learner, stream, seeds, settings, before(observer), start, before(pause))
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Group, "add", ask)
+        patch.setattr(run, "train", asking)
         with pytest.raises(Stopped) as stop:
             run_all(out, keeping, request)
     assert (stop.value.signum, stop.value.iteration) == (15, iteration)
 
 
-@pytest.mark.parametrize("iteration", [0, *STOPS[:-1]])
+@pytest.mark.parametrize("iteration", [0, *STOPS[:-1], *PAUSES])
 def test_run_that_was_asked_to_stop_goes_on(tmp_path, uninterrupted, iteration):
     stopped_at(tmp_path, iteration, Keeping(checkpoint_minutes=100.0))
     said = run_all(tmp_path)

@@ -14,7 +14,7 @@ from taskmix.likelihood import Gaussian
 from taskmix.models import MLP
 from taskmix.streams import Phase
 from taskmix.tasks import Examples, Hints, TaskBatch
-from taskmix.training import Chunk, Settings, Start, train
+from taskmix.training import Chunk, Pause, Settings, Start, loop, train
 from taskmix.training.loop import run_keys
 
 
@@ -249,8 +249,8 @@ def assert_same(one: Chunk, other: Chunk) -> None:
     assert (one.iteration, one.grown) == (other.iteration, other.grown)
     jax.tree.map(
         np.testing.assert_array_equal,
-        (one.info, one.families, one.evaluation, one.state),
-        (other.info, other.families, other.evaluation, other.state),
+        (one.info, one.families, one.evaluation, one.state, one.skips),
+        (other.info, other.families, other.evaluation, other.state, other.skips),
     )
 
 
@@ -269,6 +269,53 @@ def test_capacity_that_had_grown_is_as_it_was(position):
     _, rest = resumed(StandIn(room=4), [0, 1], chunks[position])
     for one, other in zip(rest, chunks[position + 1 :], strict=True):
         assert_same(one, other)
+
+
+def with_pauses(learner, stream, start=None) -> tuple[list[Chunk], list[Pause]]:
+    """Chunks, and a pause after every iteration that does not end one."""
+    chunks: list[Chunk] = []
+    pauses: list[Pause] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "BETWEEN_PAUSES", 0.0)
+        train(learner, stream, [3, 7], SETTINGS, chunks.append, start, pauses.append)
+    return chunks, pauses
+
+
+BROKEN = Lines(broken=(6, 1))
+
+
+@pytest.mark.parametrize(
+    ("learner", "stream"),
+    [(MAML(**PARTS), BROKEN), (StandIn(room=4), STREAM)],
+    ids=["maml", "grows"],
+)
+def test_pauses_change_no_bit_and_training_goes_on_from_each(learner, stream):
+    _, expected = trained(learner, [3, 7], stream=stream)
+    chunks, pauses = with_pauses(learner, stream)
+    ends = [chunk.iteration for chunk in expected]
+    assert [pause.iteration for pause in pauses] == sorted(set(range(21)) - set(ends))
+    for one, other in zip(chunks, expected, strict=True):
+        assert_same(one, other)
+    for pause in pauses[2::4]:
+        # By way of the host's memory.
+        state = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), pause.state)
+        start = Start(
+            pause.iteration, state, pause.seconds, (0, 0), since=pause.since, grown=pause.grown
+        )
+        rest, _ = with_pauses(learner, stream, start)
+        later = [chunk for chunk in expected if chunk.iteration > pause.iteration]
+        for one, other in zip(rest, later, strict=True):
+            assert_same(one, other)
+
+
+def test_pace_is_that_of_a_few_seconds(monkeypatch):
+    clock = iter([0.0, 1.0, 1.0, 2.0, 2.0, 20.0, 20.0, 25.0])
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: next(clock))
+    pace, seen = loop.Pace(), []
+    for _ in range(4):
+        with pace.timed():
+            seen.append(pace.iterations)
+    assert (*seen, pace.iterations) == (1, 2, 4, 2, 2)
 
 
 def test_start_that_is_no_end_of_a_chunk_is_refused():

@@ -39,14 +39,14 @@ def ended(process: subprocess.Popen) -> int:
 def test_signal_is_a_request_that_is_met_in_good_order(number, code):
     process = started(stubborn=False, rounds=10_000)
     process.send_signal(number)
-    assert process.stdout.readline() == f"{number.name}: stops after this chunk\n"
+    assert process.stdout.readline() == f"{number.name}: writes a checkpoint and stops\n"
     assert ended(process) == code
 
 
 def test_second_interrupt_stops_at_once_even_inside_compiled_code():
     process = started(stubborn=True, rounds=2_000_000_000)
     process.send_signal(signal.SIGINT)
-    assert "stops after this chunk" in process.stdout.readline()
+    assert "writes a checkpoint and stops" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
     assert ended(process) == 130
 

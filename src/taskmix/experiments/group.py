@@ -5,16 +5,17 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from taskmix.experiments.few_shot import EarlyStopping
-from taskmix.learner import Learner
+from taskmix.learner import Info, Learner
 from taskmix.streams import Stream
-from taskmix.training import Chunk, Record, RunFolder, Start
+from taskmix.training import Chunk, Pause, Record, RunFolder, Start
 from taskmix.training.checkpoints import (
     Broken,
     Checkpoint,
@@ -23,7 +24,8 @@ from taskmix.training.checkpoints import (
     from_arrays,
     newest_common,
 )
-from taskmix.training.loop import first_state
+from taskmix.training.loop import Given, first_state
+from taskmix.training.skips import Skips
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Keeping:
     """How runs are kept, so that they can go on after an interruption."""
 
     checkpoint_minutes: float = 5.0
-    """Minutes between two checkpoints; one is written at the next evaluation."""
+    """Minutes between two checkpoints."""
     checkpoint_iterations: int = 0
     """Iterations between two checkpoints; 0: the clock alone decides."""
     keep: int = 2
@@ -125,27 +127,30 @@ class Group:
         minutes = (time.monotonic() - self._since) / 60
         return done > 0 and (0 < every <= done or minutes >= self.keeping.checkpoint_minutes)
 
-    def save(self, chunk: Chunk) -> None:
+    def save(self, moment: Chunk | Pause) -> None:
         """Write a checkpoint of every seed; older ones go when all of the new are there."""
-        if chunk.iteration == self._saved:
+        if moment.iteration == self._saved:
             return
-        states = as_arrays(chunk.state, "state")
+        states = as_arrays(moment.state, "state")
         failed: list[OSError] = []
         for position, (checkpoints, record) in enumerate(
             zip(self._checkpoints, self.records, strict=True)
         ):
             arrays = {name: leaf[position] for name, leaf in states.items()} | record.arrays()
             facts = {
-                "seconds": chunk.seconds,
+                "seconds": moment.seconds,
                 "example": self._example,
                 **record.facts(),
             }
+            if isinstance(moment, Pause):
+                arrays |= _since_as_arrays(moment.since, position)
+                facts["grown"] = moment.grown
             files = {lines.path.name: lines.content() for lines in self.folders[position].lines}
             if self.best is not None:
                 arrays |= as_arrays(self.best.state[position], "best")
                 facts["best"] = [self.best.error[position], self.best.iteration[position]]
             try:
-                checkpoints.save(Checkpoint(chunk.iteration, arrays, facts), files)
+                checkpoints.save(Checkpoint(moment.iteration, arrays, facts), files)
             except OSError as error:
                 # The others may lie on a disk with room.
                 failed.append(error)
@@ -153,7 +158,7 @@ class Group:
             raise failed[0]
         for checkpoints in self._checkpoints:
             checkpoints.prune(self.keeping.keep)
-        self._saved, self._since = chunk.iteration, time.monotonic()
+        self._saved, self._since = moment.iteration, time.monotonic()
 
     def _restored(self, found: Sequence[Checkpoint]) -> Start:
         try:
@@ -184,4 +189,41 @@ class Group:
             state=jax.tree.map(lambda *leaves: jnp.stack(leaves), *states),
             seconds=found[0].facts["seconds"],
             skipped=tuple(record.skipped_in_a_row for record in self.records),
+            since=_since([one.arrays for one in found]),
+            grown=found[0].facts.get("grown", False),
         )
+
+
+def _since_as_arrays(given: Given, position: int) -> dict[str, np.ndarray]:
+    """What the iterations since the last evaluation gave to one seed."""
+    parts = {field.name: getattr(given.info, field.name) for field in dataclasses.fields(Info)}
+    parts["families"] = given.families
+    if given.skips is not None:
+        parts |= {f"skips.{name}": part for name, part in given.skips._asdict().items()}
+    return {f"since.{name}": np.asarray(part[position]) for name, part in parts.items()}
+
+
+def _since(every: Sequence[Mapping[str, np.ndarray]]) -> Given | None:
+    """The same of all seeds, from the arrays of each; None where there were no iterations."""
+
+    def part(name: str) -> np.ndarray:
+        return np.stack([arrays[f"since.{name}"] for arrays in every])
+
+    if "since.families" not in every[0]:
+        return None
+    # Of one step; what there is to restore has axes of seeds and iterations before its own.
+    nothing = Info(
+        loss=jnp.zeros(()),
+        error=jnp.zeros(1),
+        responsibilities=jnp.zeros((1, 1)),
+        clusters=jnp.zeros((), dtype=int),
+        spawned=jnp.zeros((), dtype=bool),
+        suspicion=jnp.zeros(()),
+    )
+    leaves = [part(field.name) for field in dataclasses.fields(Info)]
+    skipped = "since.skips.batch" in every[0]
+    return Given(
+        jax.tree.unflatten(jax.tree.structure(nothing), leaves),
+        part("families"),
+        Skips(part("skips.batch"), part("skips.task")) if skipped else None,
+    )

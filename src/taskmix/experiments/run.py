@@ -16,7 +16,7 @@ from taskmix.experiments.images import FewShot
 from taskmix.experiments.summary import Summary, summarise
 from taskmix.learner import Learner
 from taskmix.streams import ImageStream
-from taskmix.training import Chunk, RunFolder, Settings, Stopped, TrainingProgress, train
+from taskmix.training import Chunk, Pause, RunFolder, Settings, Stopped, TrainingProgress, train
 from taskmix.training.lock import owning
 from taskmix.training.loop import check_seeds
 from taskmix.training.run_folder import as_json, claim
@@ -41,7 +41,7 @@ def run_method(
 
     ``labels`` name the run (experiment, method) and stand first in what is written. A run
     that was interrupted goes on; one that has ended is left as it is. On a ``request``
-    to stop it writes a checkpoint at the end of the chunk and raises ``Stopped``.
+    to stop it writes a checkpoint within seconds and raises ``Stopped``.
     """
     keeping = keeping or Keeping()
     stream = experiment.stream()
@@ -99,7 +99,6 @@ def _train(
         raise Stopped(watch.asked, 0)
 
     def observe(chunk: Chunk) -> None:
-        last = chunk.iteration == progress.iterations
         try:
             group.add(chunk)
         except OSError:
@@ -107,16 +106,20 @@ def _train(
             if chunk.iteration:
                 group.save(chunk)
             raise
+        keep(chunk)
+
+    def keep(moment: Chunk | Pause) -> None:
+        last = moment.iteration == progress.iterations
         # Once, so that a request which comes in between does not stop what was not saved.
         asked = watch.asked
-        if last or group.due(chunk.iteration) or (asked and chunk.iteration):
-            group.save(chunk)
-        progress.update(chunk)
+        if last or group.due(moment.iteration) or (asked and moment.iteration):
+            group.save(moment)
+        progress.update(moment)
         watch.progressed()
         if asked and not last:
             for folder in group.folders:
-                folder.note("stopped", signal=asked, iteration=chunk.iteration)
-            raise Stopped(asked, chunk.iteration)
+                folder.note("stopped", signal=asked, iteration=moment.iteration)
+            raise Stopped(asked, moment.iteration)
 
     with progress, watching(watch):
         start, problems = group.resume()
@@ -126,4 +129,4 @@ def _train(
             progress.resume(start.iteration, start.seconds)
             for folder in group.folders:
                 folder.note("resumed", iteration=start.iteration, problems=problems)
-        train(group.learner, group.stream, seeds, settings, observe, start)
+        train(group.learner, group.stream, seeds, settings, observe, start, keep)

@@ -1,6 +1,7 @@
 """The training loop and what it leaves behind."""
 
 from taskmix.training.loop import Chunk as Chunk
+from taskmix.training.loop import Pause as Pause
 from taskmix.training.loop import Settings as Settings
 from taskmix.training.loop import Start as Start
 from taskmix.training.loop import run_keys as run_keys

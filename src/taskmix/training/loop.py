@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,9 @@ from taskmix.models import Model, for_each
 from taskmix.streams import Phase, Stream
 from taskmix.tasks import TaskBatch
 from taskmix.training.skips import Skips, check_skips, healthy, learned_in_part
+
+BETWEEN_PAUSES = 5.0
+"""Seconds, roughly."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,16 +64,43 @@ class Chunk:
     """None where every batch could be learned from, as it should be."""
 
 
+class Given(NamedTuple):
+    """What some iterations gave, with axes (seeds, iterations, ...)."""
+
+    info: Info
+    families: Shaped[Array | np.ndarray, "*seeds_iterations tasks"]
+    skips: Skips | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Pause:
+    """A moment between two evaluations, at which a run can be kept and stopped."""
+
+    iteration: int
+    """Iterations done so far."""
+    since: Given
+    """What they gave since the last evaluation, on the host."""
+    state: State
+    grown: bool
+    """Whether the learner had to be given more capacity after the last evaluation."""
+    seconds: float
+
+
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """Where to go on: what a run had come to at the end of a chunk."""
+    """Where to go on: what a run had come to at the end of a chunk, or at a pause."""
 
     iteration: int
     state: State
     """Stacked over the seeds, as ``Chunk.state``."""
     seconds: float
     skipped: tuple[int, ...]
-    """How many batches of each seed, just before and in a row, had tasks left out."""
+    """How many batches of each seed, just before the last evaluation and in a row, had tasks
+    left out."""
+    since: Given | None = None
+    """Of a pause; None at the end of a chunk."""
+    grown: bool = False
+    """Of a pause."""
 
 
 class RunKeys(NamedTuple):
@@ -103,19 +134,21 @@ def train(
     settings: Settings,
     observer: Callable[[Chunk], None],
     start: Start | None = None,
+    pause: Callable[[Pause], None] | None = None,
 ) -> State:
     """Train ``learner`` on ``stream`` once per seed and return the final states, stacked.
 
-    ``observer`` is called before the first iteration and after every chunk. A run depends
-    on its own seed only, up to rounding: the seeds share compiled code, nothing else.
-    From a ``start`` it goes on as if it had never stopped, bit for bit.
+    ``observer`` is called before the first iteration and after every chunk, ``pause`` every
+    few seconds in between. A run depends on its own seed only, up to rounding: the seeds share
+    compiled code, nothing else. From a ``start`` it goes on as if it had never stopped, and
+    pauses change nothing either, bit for bit.
     """
     check_seeds(seeds)
     started = time.perf_counter() - (start.seconds if start else 0.0)
     stretches = list(chunks(stream.phases, settings.evaluate_every))
     longest = max(stop - first for first, stop in stretches)
-    if start and start.iteration not in {stop for _, stop in stretches}:
-        raise ValueError(f"Iteration {start.iteration} is no end of a chunk; start from one.")
+    if start:
+        _check_start(start, stretches)
     programs = Programs(learner, stream, seeds, settings.test_tasks, longest)
     state, test = programs.begin()
 
@@ -132,12 +165,64 @@ def train(
     else:
         report(0, None, False)
     skipped = start.skipped if start else (0,) * len(seeds)
+    pace = Pace()
     for first, stop in stretches:
-        state, grown = programs.with_room(state, stop - first)
-        state, given = programs.learn(state, first, stop)
-        report(stop, given, grown)
-        skipped = check_skips(given.skips, skipped, settings.skips_in_a_row, seeds, stop)
+        if start and start.since and first < start.iteration:
+            done, since, grown = start.iteration, start.since, start.grown
+        else:
+            done, since = first, None
+            state, grown = programs.with_room(state, stop - first)
+        while done < stop:
+            until = min(done + pace.iterations, stop) if pause else stop
+            with pace.timed():
+                state, given = programs.learn(state, done, until)
+            done, since = until, joined(since, given)
+            if pause and done < stop:
+                pause(Pause(done, since, state, grown, time.perf_counter() - started))
+        assert since is not None, "a stretch has at least one iteration"
+        report(stop, since, grown)
+        skipped = check_skips(since.skips, skipped, settings.skips_in_a_row, seeds, stop)
     return state
+
+
+def _check_start(start: Start, stretches: Sequence[tuple[int, int]]) -> None:
+    ends = {stop for _, stop in stretches}
+    evaluated = start.iteration
+    if start.since is not None:
+        ends.add(0)
+        evaluated -= start.since.info.loss.shape[1]
+    if evaluated not in ends:
+        raise ValueError(f"Iteration {evaluated} is no end of a chunk; start from one.")
+
+
+def joined(before: Given | None, after: Given) -> Given:
+    """What two stretches gave, one after the other."""
+    if before is None:
+        return after
+    if before.skips or after.skips:
+        before, after = (
+            part._replace(skips=part.skips or Skips.none(part.info.error.shape))
+            for part in (before, after)
+        )
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), before, after)
+
+
+class Pace:
+    """How many iterations to do at a time, so that they take a few seconds."""
+
+    def __init__(self) -> None:
+        self.iterations = 1
+
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[None]:
+        """Do so many, and see how long that takes."""
+        started = time.perf_counter()
+        yield
+        seconds = time.perf_counter() - started
+        if seconds < BETWEEN_PAUSES / 2:
+            self.iterations *= 2
+        elif seconds > BETWEEN_PAUSES * 2:
+            self.iterations = max(self.iterations // 2, 1)
 
 
 class Programs:
@@ -229,7 +314,7 @@ class Programs:
         """One iteration of one seed: as it is, or without the tasks at fault."""
         tasks = info.error.shape[0]
         if healthy(before, after, info.loss):
-            return after, info, Skips.none(tasks)
+            return after, info, Skips.none((tasks,))
         step = partial(self._advance_in_part, self._data, before, keys, iteration)
         return learned_in_part(step, before, tasks)
 
@@ -265,14 +350,6 @@ def _begin(learner: Learner, stream: Stream, tests: int, keys: RunKeys) -> tuple
     state = learner.init(keys.init, _visible(learner, stream.batch(keys.stream, 0)))
     drawn = [stream.test_tasks(keys.test, family, tests) for family in range(len(stream.families))]
     return state, jax.tree.map(lambda *leaves: jnp.stack(leaves), *drawn)
-
-
-class Given(NamedTuple):
-    """What some iterations gave, with axes (seeds, iterations, ...)."""
-
-    info: Info
-    families: Shaped[Array | np.ndarray, "*seeds_iterations tasks"]
-    skips: Skips | None
 
 
 def _iterate(

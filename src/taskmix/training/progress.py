@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from taskmix.learner import Info
-from taskmix.training.loop import Chunk
+from taskmix.training.loop import Chunk, Pause
 
 PLAIN_LINES = 10
 """Lines that a run prints where there is no terminal to draw a bar on."""
@@ -61,12 +61,18 @@ class TrainingProgress:
             f"{self.title}: {what}", highlight=False, markup=False, soft_wrap=True
         )
 
-    def update(self, chunk: Chunk) -> None:
-        if chunk.info is None:
-            self._seconds = chunk.seconds
-            return
-        start = chunk.iteration - chunk.info.loss.shape[1]
-        for offset, clusters, seed in self._spawns(chunk.info):
+    def update(self, moment: Chunk | Pause) -> None:
+        info = moment.since.info if isinstance(moment, Pause) else moment.info
+        if info is not None:
+            if isinstance(moment, Chunk):
+                self._tell_events(moment, info)
+            self._show(moment.iteration, self._facts(info, moment.seconds))
+        if isinstance(moment, Chunk):
+            self._seconds = moment.seconds
+
+    def _tell_events(self, chunk: Chunk, info: Info) -> None:
+        start = chunk.iteration - info.loss.shape[1]
+        for offset, clusters, seed in self._spawns(info):
             whose = f", seed {seed}" if len(self.seeds) > 1 else ""
             self._bar.console.print(
                 f"{self.title}{whose}: iteration {start + offset}: new cluster, now {clusters}",
@@ -78,13 +84,14 @@ class TrainingProgress:
                 f"not finite since iteration {start}, so not learned from: "
                 f"{tasks} tasks of {batches} batches"
             )
-        facts = self._facts(chunk.info, chunk.seconds)
-        self._bar.update(self._task, completed=chunk.iteration, facts=facts)
-        due = PLAIN_LINES * chunk.iteration // self.iterations
+
+    def _show(self, iteration: int, facts: str) -> None:
+        self._bar.update(self._task, completed=iteration, facts=facts)
+        due = PLAIN_LINES * iteration // self.iterations
         if not self.console.is_terminal and due > self._lines:
             self._lines = due
             self.console.print(
-                f"{self.title}: iteration {chunk.iteration}/{self.iterations}, {facts}",
+                f"{self.title}: iteration {iteration}/{self.iterations}, {facts}",
                 highlight=False,
             )
 
@@ -96,9 +103,8 @@ class TrainingProgress:
     def _facts(self, info: Info, seconds: float) -> str:
         fewest, most = info.clusters[:, -1].min(), info.clusters[:, -1].max()
         clusters = f"{most}" if fewest == most else f"{fewest}-{most}"
-        # Since the last chunk, as the first one has to be compiled and tells nothing.
+        # Since the last evaluation.
         speed = info.loss.shape[1] / (seconds - self._seconds)
-        self._seconds = seconds
         learned = info.loss[np.isfinite(info.loss)]
         loss = f"{learned.mean():.3f}" if learned.size else "not finite"
         return f"clusters {clusters}, loss {loss}, {speed:.0f} iterations/s"

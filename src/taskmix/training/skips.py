@@ -23,9 +23,9 @@ class Skips(NamedTuple):
     """Which of its tasks alone leave numbers that are not finite."""
 
     @staticmethod
-    def none(tasks: int) -> Skips:
-        """A batch that was learned from as a whole."""
-        return Skips(np.asarray(False), np.zeros(tasks, dtype=bool))
+    def none(shape: tuple[int, ...]) -> Skips:
+        """Batches that were learned from as a whole; the last of their axes is that of tasks."""
+        return Skips(np.zeros(shape[:-1], dtype=bool), np.zeros(shape, dtype=bool))
 
     @property
     def any(self) -> Shaped[np.ndarray, "*seeds_iterations"]:

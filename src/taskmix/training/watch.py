@@ -112,7 +112,7 @@ def listening(request: Request, say: Callable[[str], None]) -> Iterator[None]:
                 if number == signal.SIGINT and request.value == signal.SIGINT:
                     _stop_at_once()
                 request.value = number
-                say(f"{signal.Signals(number).name}: stops after this chunk")
+                say(f"{signal.Signals(number).name}: writes a checkpoint and stops")
 
     thread = threading.Thread(target=listen, name="signals", daemon=True)
     thread.start()
