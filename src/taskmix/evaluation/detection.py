@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.stats import rankdata
 
 from taskmix.streams.stream import Phase
 
@@ -66,8 +65,6 @@ def area_under_roc(
 ) -> float:
     """Probability that a novel task scores higher than a known one, ties counting half.
 
-    (R - m (m + 1) / 2) / (m n), where R sums the ranks of the m novel among all scores.
-
     J. A. Hanley, B. J. McNeil: The meaning and use of the area under a ROC curve.
     Radiology 143, 1982.
     """
@@ -76,5 +73,7 @@ def area_under_roc(
         raise ValueError(
             f"There are {known.size} known and {novel.size} novel scores; both must occur."
         )
-    ranks = rankdata(np.concatenate([known, novel]))[known.size :]
-    return float((ranks.sum() - novel.size * (novel.size + 1) / 2) / (known.size * novel.size))
+    below, not_above = (
+        np.searchsorted(np.sort(known), novel, side=side) for side in ("left", "right")
+    )
+    return float((below + not_above).mean() / (2 * known.size))
