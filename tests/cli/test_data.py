@@ -92,6 +92,15 @@ def test_wrong_words_give_one_line(arguments, hint, capsys, tmp_path, monkeypatc
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.fixture
+def _hears_interrupts():
+    """As in a terminal: what a shell starts in the background ignores them."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_hears_interrupts")
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_interrupted_prepare_leaves_nothing(source, tmp_path, capsys, monkeypatch, name):
     def interrupted(*_):
