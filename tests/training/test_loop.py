@@ -309,13 +309,13 @@ def test_pauses_change_no_bit_and_training_goes_on_from_each(learner, stream):
 
 
 def test_pace_is_that_of_a_few_seconds(monkeypatch):
-    clock = iter([0.0, 1.0, 1.0, 2.0, 2.0, 20.0, 20.0, 25.0])
+    clock = iter([0.0, 1.0, 1.0, 2.0, 2.0, 20.0, 20.0, 25.0, 25.0, 26.0])
     monkeypatch.setattr(loop.time, "perf_counter", lambda: next(clock))
     pace, seen = loop.Pace(), []
-    for _ in range(4):
-        with pace.timed():
+    for iterations in (1, 2, 4, 2, 1):
+        with pace.timed(iterations):
             seen.append(pace.iterations)
-    assert (*seen, pace.iterations) == (1, 2, 4, 2, 2)
+    assert (*seen, pace.iterations) == (1, 2, 4, 2, 2, 2)
 
 
 def test_start_that_is_no_end_of_a_chunk_is_refused():

@@ -174,7 +174,7 @@ def train(
             state, grown = programs.with_room(state, stop - first)
         while done < stop:
             until = min(done + pace.iterations, stop) if pause else stop
-            with pace.timed():
+            with pace.timed(until - done):
                 state, given = programs.learn(state, done, until)
             done, since = until, joined(since, given)
             if pause and done < stop:
@@ -214,12 +214,12 @@ class Pace:
         self.iterations = 1
 
     @contextlib.contextmanager
-    def timed(self) -> Iterator[None]:
-        """Do so many, and see how long that takes."""
+    def timed(self, iterations: int) -> Iterator[None]:
+        """See how long some take; fewer than asked for do not tell whether more would be right."""
         started = time.perf_counter()
         yield
         seconds = time.perf_counter() - started
-        if seconds < BETWEEN_PAUSES / 2:
+        if seconds < BETWEEN_PAUSES / 2 and iterations >= self.iterations:
             self.iterations *= 2
         elif seconds > BETWEEN_PAUSES * 2:
             self.iterations = max(self.iterations // 2, 1)
