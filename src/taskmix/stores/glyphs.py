@@ -7,6 +7,7 @@ is the shape, since font, position, angle, colours and background say nothing ab
 
 from __future__ import annotations
 
+import functools
 import math
 import unicodedata
 from pathlib import Path
@@ -43,11 +44,13 @@ IMAGES = 40
 SEED = 0
 
 
+@functools.lru_cache(maxsize=3)
 def glyph_split(name: str, size: int = 32) -> ImageSplit:
     """The synthetic images of the split train, val or test: 40 of each class.
 
-    Every call returns the same images, and other sizes show the same scenes; another version
-    of Pillow or matplotlib may round some pixels differently.
+    Every call returns the same images, which cannot be written to, and other sizes show the
+    same scenes; another version of Pillow or matplotlib may round some pixels differently.
+    The three splits that were asked for last are not drawn again.
 
     >>> split = glyph_split("val", size=8)
     >>> split.images.shape, split.classes[0]
@@ -65,6 +68,7 @@ def glyph_split(name: str, size: int = 32) -> ImageSplit:
         for number in range(IMAGES):
             random = np.random.default_rng([SEED, ord(character), number])
             drawn[number] = _scene(random, shapes, size)
+    images.flags.writeable = False
     return ImageSplit(
         name,
         images.reshape(-1, size, size, 3),
