@@ -16,6 +16,9 @@ from jaxtyping import install_import_hook
 
 install_import_hook("taskmix", "beartype.beartype")
 
+# No test pulls the plug, so none needs to wait until the disk has what it was given.
+os.fsync = lambda descriptor: None
+
 # The first example of a property compiles and is slow; the later ones are not.
 hypothesis.settings.register_profile("taskmix", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("taskmix")
