@@ -1,9 +1,21 @@
 import matplotlib.figure
 import numpy as np
 import pytest
+from matplotlib.lines import Line2D
 
 from taskmix.report import loss_figure, read_run, read_runs, responsibility_figure
-from taskmix.report.style import BLACK, CLUSTER_COLOURS, SHADE, VERMILION, in_order, top_of
+from taskmix.report.style import (
+    BLACK,
+    CLUSTER_COLOURS,
+    SHADE,
+    VERMILION,
+    in_order,
+    legend,
+    panels,
+    save,
+    top_of,
+)
+from taskmix.streams import Phase
 
 
 @pytest.fixture
@@ -69,6 +81,18 @@ def test_phases_without_the_family_are_shaded(comparison, tmp_path, drawn):
 def test_captions_name_the_seeds_and_the_band(comparison, tmp_path, drawn):
     loss_figure(comparison, tmp_path / "figure-5")
     assert "2 seeds (0, 1); band: smallest to largest" in drawn[0].get_supxlabel()
+
+
+@pytest.mark.parametrize("families", [1, 2, 3])
+def test_caption_and_legend_are_no_wider_than_the_figure(tmp_path, families):
+    figure, _ = panels(["plain"] * families, [Phase(0, 20, ("plain",))], share_y=True)
+    names = ("nonparametric (ours)", "MAML", "task-aware (ours, told)", "uniform", "mixture")
+    legend(figure, [Line2D([], [], label=name) for name in names])
+    save(figure, tmp_path / "narrow", "Line: mean over 3 seeds (0-2); band: the largest.  " * 3)
+    for part in (figure._supxlabel, *figure.legends):
+        box = part.get_window_extent()
+        assert 0 <= box.x0 < box.x1 <= figure.bbox.width
+    assert "  " not in figure.get_supxlabel()
 
 
 def test_a_single_run_gets_no_band_and_says_so(write_run, tmp_path, drawn):

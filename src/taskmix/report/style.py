@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from textwrap import fill
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -102,8 +103,9 @@ def panels(
 
 
 def save(figure: Figure, path: Path | str, caption: str) -> tuple[Path, Path]:
-    """Write ``path`` with the suffixes .png and .pdf, with a caption line at the bottom."""
-    figure.supxlabel(caption, fontsize=9, color=FAINT)
+    """Write ``path`` with the suffixes .png and .pdf, with a caption at the bottom."""
+    characters = int(14 * figure.get_figwidth())
+    figure.supxlabel(fill(" ".join(caption.split()), characters), fontsize=9, color=FAINT)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     png, pdf = path.with_suffix(".png"), path.with_suffix(".pdf")
@@ -114,8 +116,10 @@ def save(figure: Figure, path: Path | str, caption: str) -> tuple[Path, Path]:
 
 
 def legend(figure: Figure, handles: Sequence[Line2D]) -> None:
-    """One legend above all panels, in rows of equal length."""
-    rows = math.ceil(len(handles) / 4)
+    """One legend above all panels, in rows of equal length, no wider than the figure."""
+    inches = 0.7 + 0.085 * max(len(str(handle.get_label())) for handle in handles)
+    columns = min(4, max(1, int(figure.get_figwidth() / inches)))
+    rows = math.ceil(len(handles) / columns)
     figure.legend(
         handles=list(handles),
         loc="outside upper center",
