@@ -33,7 +33,7 @@ trend is the mean of their increments, of which each is a new observation.
 MOST = 0.01
 """Share of its memory by which the run may grow, whatever can be told from noise.
 
-Once in a run of up to a million iterations a step of 2 MB was seen, between two checkpoints.
+Single steps of up to 2 MB were seen, whose origin is not known; this allows for one.
 """
 OLD = 0.8
 """Share of the run after which a second one begins, whose speed it is compared with.
