@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.test_util import check_grads
 
 from taskmix.models import MLP, Conv4, ResNet12
 from taskmix.models.conv4 import Block
@@ -64,6 +65,19 @@ def test_factors_of_a_multilayer_perceptron_are_those_of_a_slow_version():
     for layer, (a, g) in zip(factors, expected, strict=True):
         np.testing.assert_allclose(layer.inputs, a.T @ a / 3, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(layer.outputs, g.T @ g / 3, rtol=1e-5, atol=1e-6)
+
+
+def test_gradient_through_every_entry_of_the_factors_is_that_of_finite_differences():
+    """Each entry has a weight of its own, so that no symmetry of the factors hides a mistake."""
+    params = jax.tree.map(lambda leaf: leaf + 0.1, NETWORK.init(KEY))
+    x = jnp.asarray(RNG.normal(size=(3, 2)), jnp.float32)
+
+    def weighted(params):
+        leaves = jax.tree.leaves(factors_of(NETWORK, params, x, EVERY, SCORE)[1])
+        weights = [np.random.default_rng(i).normal(size=a.shape) for i, a in enumerate(leaves)]
+        return sum(jnp.sum(a * w) for a, w in zip(leaves, weights, strict=True))
+
+    check_grads(weighted, (params,), order=1, modes=["rev"], rtol=0.02, atol=0.02)
 
 
 def test_information_of_a_single_example_is_the_square_of_its_gradient():

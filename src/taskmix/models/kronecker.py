@@ -183,12 +183,24 @@ def _factors(
     )
     gradient_rows = gradient.reshape(-1, gradient.shape[-1])
     rows = gradient_rows.shape[0] // mask.shape[0]
-    moment = gradient_rows.T @ gradient_rows / (rows * count)
+    moment = _gram(gradient_rows.T) / (rows * count)
     if isinstance(layer, Linear):
         columns = jnp.concatenate([inputs, real[:, None]], axis=1).T
     else:
         columns = patches(inputs, layer.kernel.shape[0])
-    return Factors(columns @ columns.T / count, moment)
+    return Factors(_gram(columns) / count, moment)
+
+
+@jax.custom_vjp
+def _gram(columns: Float[Array, "rows columns"]) -> Float[Array, "rows rows"]:
+    """C C', with one product in its derivative, (U + U') C, where JAX has U C and U' C."""
+    return columns @ columns.T
+
+
+_gram.defvjp(
+    lambda columns: (columns @ columns.T, columns),
+    lambda columns, upstream: ((upstream + upstream.T) @ columns,),
+)
 
 
 def _log_determinant(matrix: Float[Array, "n n"]) -> Float[Array, ""]:
