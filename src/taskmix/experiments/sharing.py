@@ -240,11 +240,11 @@ def _card(described: Mapping[str, Any], last: Mapping[str, Any]) -> str:
             f"A state of taskmix {described['taskmix']} after {described['iteration']} iterations "
             f"(seed {described['seed']}), with {last['clusters']} cluster(s).",
             "",
-            "| family | test error | 95 % interval, half its width |",
+            "| family | held-out error | 95 % interval, half its width |",
             "|---|---|---|",
             *errors,
             "",
-            f"Measured at iteration {last['iteration']} on test tasks of the same stream. It was",
+            f"Measured at iteration {last['iteration']} on held-out tasks of the same stream. It was",
             "trained on that stream alone; nothing is known about tasks of other kinds.",
             "",
             "```python",

@@ -26,7 +26,7 @@ from taskmix.report.style import (
 
 
 def loss_figure(runs: Sequence[Run], path: Path | str) -> tuple[Path, Path]:
-    """Test error or accuracy of each family over the iterations, one line per method.
+    """Error or accuracy on held-out tasks of each family over the iterations, one line per method.
 
     Figures 5 and 8 of the paper. A panel shows what a method knows about a family while it is
     active (white) and while it is not (grey). Returns the PNG and the PDF file.
@@ -45,7 +45,7 @@ def loss_figure(runs: Sequence[Run], path: Path | str) -> tuple[Path, Path]:
             drawn.append(values.ravel())
         if error:
             ax.set_ylim(0, top_of(np.concatenate(drawn)))
-    label = "test error (lower is better)" if error else "test accuracy in %"
+    label = "held-out error (lower is better)" if error else "held-out accuracy in %"
     axes[0].set_ylabel(label, color=INK)
     legend(figure, [_legend_entry(method) for method in methods])
     return save(figure, path, f"{_band_caption(groups)} {_stream_caption(first)}")
