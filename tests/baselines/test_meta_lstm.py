@@ -12,7 +12,7 @@ import optax
 import pytest
 
 from taskmix.adapt import Adaptation, meta_gradient
-from taskmix.baselines import MetaLSTM
+from taskmix.baselines import MetaLSTM, meta_lstm
 from taskmix.baselines.meta_lstm import Gate, Learned, UpdateRule, preprocessed
 from taskmix.likelihood import Categorical
 from taskmix.models import MLP, Conv4
@@ -101,6 +101,25 @@ def test_updates_are_those_of_a_slow_version(state):
         slow = [slow_update(slow_rule, c, loss, g) for c, g in zip(slow, gradient, strict=True)]
         np.testing.assert_allclose(coordinate.value, [c[0] for c in slow], rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(coordinate.enter, [c[3] for c in slow], rtol=1e-4, atol=1e-6)
+
+
+def test_gradient_block_by_block_is_that_of_all_coordinates_at_once(state):
+    rule = jax.tree.map(lambda leaf: 50 * leaf, state.params.rule)
+    size = 700
+    assert size % meta_lstm._BLOCK != 0
+    start, upstream = jax.random.normal(KEY, (2, size))
+    seen = jnp.array([3.0, 1e-6, 0.2]), jax.random.normal(jax.random.key(1), (3, size))
+
+    def at_once(rule, start):
+        return upstream @ SMALL._follow(rule, start, seen)
+
+    def in_blocks(rule, start):
+        value = jax.lax.stop_gradient(SMALL._follow(rule, start, seen))
+        return upstream @ meta_lstm._value_after(SMALL._follow, rule, start, value, seen)
+
+    expected = jax.jit(jax.value_and_grad(at_once, argnums=(0, 1)))(rule, start)
+    found = jax.jit(jax.value_and_grad(in_blocks, argnums=(0, 1)))(rule, start)
+    chex.assert_trees_all_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def descent(state):
