@@ -93,8 +93,6 @@ class EWC(Initialisation):
 class OnlineEWC(EWC):
     """One penalty instead of one a phase: F <- decay * F + F_t, around the latest theta*."""
 
-    strength: float = 100.0
-    """Weight of the penalty; 0 is MAML."""
     decay: float = 1.0
     """What is left of the earlier importance when a phase ends, between 0 and 1."""
 

@@ -48,7 +48,7 @@ class OnlineLaplace(CurvatureMAML):
     not held back.
     """
 
-    strength: float = 1.0
+    strength: float = 100.0
     """Weight of the penalty."""
     memory: int = 100
     """Batches at the end of a phase, roughly, from which its curvature is averaged."""

@@ -36,7 +36,7 @@ class SI(Initialisation):
     Omega_i += max(0, w_i / ((theta*_i - theta^0_i)^2 + damping)) and w is 0 again.
     """
 
-    strength: float = 1.0
+    strength: float = 0.1
     """Weight of the penalty; 0 is MAML."""
     damping: float = 1e-3
     """Keeps the importance of a parameter finite that hardly moved."""

@@ -57,7 +57,7 @@ class VCL(Initialisation):
     from q, drawn with a fixed key so that it is a function of the state.
     """
 
-    phase_tasks: int = 2000
+    phase_tasks: int = 200
     """Tasks of a phase: how little each of them says against the prior."""
     first_log_scale: float = -4.0
     """Logarithm of the standard deviation of every parameter at the start."""

@@ -1,0 +1,94 @@
+"""How strongly should a continual learner hold on to what it knows?
+
+Trains each method with several values of the one setting that decides it, on seeds that
+nothing is reported on. docs/baselines.md shows the result.
+
+    python benchmarks/strengths.py regression
+    python benchmarks/strengths.py evolving-images --experiment.data stores/mini32 \
+        --experiment.test-split val --experiment.lengths 300 300 180
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tyro
+from rich.console import Console
+
+from taskmix.experiments import Experiment, Regression, build_learner, method, run_method
+from taskmix.experiments.images import EvolvingImages
+from taskmix.training import Settings
+
+TENS = (0.1, 1.0, 10.0, 100.0, 1e3, 1e4)
+GRID: Mapping[str, tuple[str, Sequence[float]]] = {
+    "ewc": ("strength", TENS),
+    "online-ewc": ("strength", TENS),
+    "si": ("strength", (0.01, *TENS[:-1])),
+    "laplace": ("strength", TENS),
+    "vcl": ("phase_tasks", (20, 200, 2000)),
+    "c-maml": ("fast_rate", (0.003, 0.01, 0.03, 0.1)),
+}
+"""The setting of each method, and the values to try."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Flags:
+    """Compare strengths of continual learners."""
+
+    seeds: tuple[int, ...] = (0, 1)
+    methods: tuple[str, ...] = tuple(GRID)
+    test_tasks: int = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class RegressionFlags(Flags):
+    experiment: Regression = Regression()
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageFlags(Flags):
+    experiment: EvolvingImages = EvolvingImages()
+
+
+def tried(experiment: Experiment, flags: Flags, name: str, own: dict[str, Any]) -> list[float]:
+    """Means over seeds: of the measure at the end, before learning, and of forgetting."""
+    learner = build_learner(method(name).build, experiment.learner_settings(), own)
+    settings = Settings(evaluate_every=10**9, test_tasks=flags.test_tasks)
+    with tempfile.TemporaryDirectory() as folder:
+        summaries = run_method(
+            experiment,
+            {"experiment": "strengths", "method": name},
+            learner,
+            flags.seeds,
+            lambda seed: Path(folder, str(seed)),
+            settings,
+            Console(quiet=True),
+        )
+    measure = summaries[0]["measure"]
+    end = [one[measure] for summary in summaries for one in summary["final"].values()]
+    before = [one for summary in summaries for one in summary["prequential"].values()]
+    forgetting = [summary["mean_forgetting"] for summary in summaries]
+    return [float(np.mean(values)) for values in (end, before, forgetting)]
+
+
+def main(experiment: str, arguments: Sequence[str]) -> None:
+    asked_for = {"regression": RegressionFlags, "evolving-images": ImageFlags}[experiment]
+    flags = tyro.cli(asked_for, args=arguments)
+    print("| method | setting | value | at the end | before learning | forgetting |")
+    print("|---|---|---|---|---|---|")
+    for name in flags.methods:
+        setting, values = GRID[name]
+        for value in values:
+            found = tried(flags.experiment, flags, name, {setting: value})
+            row = (name, setting, f"{value:g}", *(f"{one:.4f}" for one in found))
+            print(f"| {' | '.join(row)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])
