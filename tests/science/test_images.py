@@ -50,7 +50,7 @@ def one_shot(tmp_path_factory):
     methods = {
         "maml": "--iterations 18000 --evaluate-every 2000 --test-tasks 600",
         "mixture": "--components 3 --temperature 5 --adaptation.first-order --meta-rate 0.003"
-        " --tasks 2 --iterations 20000 --evaluate-every 5000 --test-tasks 300",
+        " --tasks 2 --iterations 25000 --evaluate-every 5000 --test-tasks 300",
     }
     return {
         method: tested(
@@ -64,8 +64,8 @@ def test_maml_reaches_40_percent_on_new_classes(one_shot):
     assert one_shot["maml"]["accuracy"] >= 0.4
 
 
-def test_mixture_is_level_with_maml_and_uses_all_its_components(one_shot):
-    """Level within the noise of 600 tasks; no run was told apart from ``maml`` so far."""
+def test_mixture_is_not_below_maml_and_uses_all_its_components(one_shot):
+    """Not below it by more than the noise of 600 tasks: the order of sums alone moves 0.3 points."""
     mixture = one_shot["mixture"]
     difference = np.subtract(mixture["by_episode"], one_shot["maml"]["by_episode"])
     assert difference.mean() + 1.96 * difference.std() / len(difference) ** 0.5 >= 0
