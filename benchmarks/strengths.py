@@ -11,11 +11,10 @@ nothing is reported on. docs/baselines.md shows the result.
 from __future__ import annotations
 
 import dataclasses
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import tyro
@@ -23,6 +22,7 @@ from rich.console import Console
 
 from taskmix.experiments import Experiment, Regression, build_learner, method, run_method
 from taskmix.experiments.images import EvolvingImages
+from taskmix.names import unknown
 from taskmix.training import Settings
 
 TENS = (0.1, 1.0, 10.0, 100.0, 1e3, 1e4)
@@ -77,9 +77,10 @@ def tried(experiment: Experiment, flags: Flags, name: str, own: dict[str, Any]) 
     return [float(np.mean(values)) for values in (end, before, forgetting)]
 
 
-def main(experiment: str, arguments: Sequence[str]) -> None:
-    asked_for = {"regression": RegressionFlags, "evolving-images": ImageFlags}[experiment]
-    flags = tyro.cli(asked_for, args=arguments)
+def main(flags: RegressionFlags | ImageFlags) -> None:
+    for name in flags.methods:
+        if name not in GRID:
+            raise unknown("method", name, GRID)
     print("| method | setting | value | at the end | before learning | forgetting |")
     print("|---|---|---|---|---|---|")
     for name in flags.methods:
@@ -91,4 +92,10 @@ def main(experiment: str, arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    main(
+        tyro.cli(
+            Annotated[RegressionFlags, tyro.conf.subcommand("regression")]
+            | Annotated[ImageFlags, tyro.conf.subcommand("evolving-images")],
+            default=RegressionFlags(),
+        )
+    )

@@ -170,21 +170,19 @@ class MetaLSTM(Single):
         fast, slow = eqx.partition(params.first, self.model.adaptable(params.first))
         start, unravel = ravel_pytree(fast)
 
+        rule, begin, rest = jax.lax.stop_gradient((params.rule, start, slow))
+
         def loss(value: Coordinates) -> Float[Array, ""]:
-            combined = eqx.combine(unravel(value), slow)
+            combined = eqx.combine(unravel(value), rest)
             return task_loss(self.model, self.likelihood, combined, support)
 
-        def advance(rule: UpdateRule, coordinate: Coordinate) -> tuple[Coordinate, Seen]:
+        def advance(coordinate: Coordinate, _: None) -> tuple[Coordinate, Seen]:
             height, slope = jax.value_and_grad(loss)(coordinate.value)
             seen = height, slope * clip_scale(slope, self.clip)
             return self.update(rule, coordinate, *seen), seen
 
-        rule, begin = jax.lax.stop_gradient((params.rule, start))
-        coordinate, seen = jax.lax.scan(
-            lambda coordinate, _: advance(rule, coordinate), self.at(begin), length=self.updates
-        )
-        reached = jax.lax.stop_gradient((coordinate.value, seen))
-        value = _value_after(self._follow, params.rule, start, *reached)
+        coordinate, seen = jax.lax.scan(advance, self.at(begin), length=self.updates)
+        value = _value_after(self._follow, params.rule, start, coordinate.value, seen)
         return eqx.combine(unravel(value), slow)
 
     def _follow(self, rule: UpdateRule, start: Coordinates, seen: Seen) -> Coordinates:
