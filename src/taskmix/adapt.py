@@ -116,12 +116,9 @@ def meta_gradient_moments(
         gradient, result = task_gradient(params, support, query)
         return (gradient, jax.tree.map(jnp.square, gradient)), result
 
-    tasks = (batch.support, batch.query)
-    if model.one_at_a_time:
-        (mean, squares), results = one_after_the_other(moments, params, tasks)
-    else:
-        each, results = jax.vmap(partial(moments, params))(*tasks)
-        mean, squares = jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), each)
+    (mean, squares), results = mean_of_gradients(
+        model, moments, params, (batch.support, batch.query)
+    )
     return mean, squares, results
 
 
@@ -164,6 +161,23 @@ def mean_gradient(
         return jnp.mean(losses), results
 
     return jax.grad(objective, has_aux=True)(params)
+
+
+def mean_of_gradients(
+    model: Model,
+    task_gradient: Callable[..., tuple[PyTree, Any]],
+    params: PyTree,
+    tasks: tuple[PyTree, ...],
+) -> tuple[PyTree, Any]:
+    """The mean of gradients that are taken task by task, and what else each task came to.
+
+    For what is done with a task's own gradient before it goes into the mean; where nothing
+    is, ``mean_gradient`` differentiates all tasks at once.
+    """
+    if model.one_at_a_time:
+        return one_after_the_other(task_gradient, params, tasks)
+    each, results = jax.vmap(partial(task_gradient, params))(*tasks)
+    return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), each), results
 
 
 def one_after_the_other(

@@ -120,6 +120,7 @@ LEARNERS = {
     "platipus": PLATIPUS(AT_ONCE, LIKELIHOOD, ADAPTATION, samples=2),
     "mmaml": MMAML(AT_ONCE, LIKELIHOOD, ADAPTATION),
     "finite": FiniteMixture(AT_ONCE, LIKELIHOOD, ADAPTATION),
+    "detached": FiniteMixture(AT_ONCE, LIKELIHOOD, ADAPTATION, detached=True),
     "sampled": FiniteMixture(AT_ONCE, LIKELIHOOD, ADAPTATION, sampled=True),
     "paper": PaperMixture(AT_ONCE, LIKELIHOOD, ADAPTATION),
     "online": OnlineMixture(AT_ONCE, LIKELIHOOD, ADAPTATION),

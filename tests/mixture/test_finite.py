@@ -112,24 +112,48 @@ def first_gradient(after):
     return jax.tree.map(lambda mu: 10 * mu, after.optimiser[0].mu)
 
 
+def gradient_at_fixed_shares(learner, state, batch, shares):
+    """Of (1/J) sum_j sum_l gamma_jl loss_jl, gamma given."""
+
+    def surrogate(params):
+        judged = judge(
+            learner.model, learner.likelihood, learner.adaptation, params, batch, state.alive
+        )
+        return jnp.mean(jnp.sum(shares * judged.query_loss, axis=1))
+
+    return jax.jit(jax.grad(surrogate))(state.params)
+
+
+def test_detached_step_takes_the_responsibilities_of_the_joint_one_as_given(
+    finite, three_finite, batches
+):
+    detached = dataclasses.replace(finite, detached=True)
+    joint, expected = jax.jit(finite.step)(three_finite, batches[0], KEY)
+    after, info = jax.jit(detached.step)(three_finite, batches[0], KEY)
+    chex.assert_trees_all_close(info, expected, rtol=1e-5)
+    gradient = gradient_at_fixed_shares(finite, three_finite, batches[0], expected.responsibilities)
+    chex.assert_trees_all_close(first_gradient(after), gradient, rtol=1e-3, atol=1e-6)
+    with pytest.raises(AssertionError):
+        chex.assert_trees_all_close(first_gradient(joint), gradient, rtol=1e-3, atol=1e-6)
+
+
+def test_component_that_diverged_spoils_no_detached_step(finite, three_finite, batches):
+    params = jax.tree.map(lambda leaf: leaf.at[1].set(jnp.nan), three_finite.params)
+    state = dataclasses.replace(three_finite, params=params)
+    after, info = jax.jit(dataclasses.replace(finite, detached=True).step)(state, batches[0], KEY)
+    assert not info.responsibilities[:, 1].any()
+    for leaf in jax.tree.leaves(first_gradient(after)):
+        assert not leaf[1].any()
+        assert jnp.isfinite(leaf).all()
+
+
 def test_mean_sampled_step_is_that_of_the_detached_surrogate(sampled, three_finite, batches):
     keys = jax.random.split(KEY, 2000)
     after, infos = jax.jit(jax.vmap(lambda key: sampled.step(three_finite, batches[0], key)))(keys)
     gradients = first_gradient(after)
-    shares = infos.responsibilities[0]
-
-    def surrogate(params):
-        judged = judge(
-            sampled.model,
-            sampled.likelihood,
-            sampled.adaptation,
-            params,
-            batches[0],
-            three_finite.alive,
-        )
-        return jnp.mean(jnp.sum(shares * judged.query_loss, axis=1))
-
-    expected = jax.jit(jax.grad(surrogate))(three_finite.params)
+    expected = gradient_at_fixed_shares(
+        sampled, three_finite, batches[0], infos.responsibilities[0]
+    )
     for found, exact in zip(jax.tree.leaves(gradients), jax.tree.leaves(expected), strict=True):
         bound = 5 * np.std(found, axis=0) / np.sqrt(len(keys)) + 1e-4
         assert (np.abs(np.mean(found, axis=0) - exact) < bound).all()

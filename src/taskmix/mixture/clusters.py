@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Int, PyTree
+from jaxtyping import Array, Bool, Int, PyTree, Shaped
 
 
 class Clusters(eqx.Module):
@@ -80,6 +80,6 @@ def grown(clusters: Clusters) -> Clusters:
     return Clusters(params, optimiser, alive)
 
 
-def as_rows(mask: Bool[Array, " clusters"], leaf: Array) -> Array:
-    """The mask with as many axes as ``leaf``, to choose whole rows of it."""
-    return mask.reshape(mask.shape + (1,) * (leaf.ndim - 1))
+def as_rows(values: Shaped[Array, " clusters"], leaf: Array) -> Array:
+    """One value a cluster with as many axes as ``leaf``, to choose or weigh whole rows of it."""
+    return values.reshape(values.shape + (1,) * (leaf.ndim - 1))

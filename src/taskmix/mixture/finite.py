@@ -17,7 +17,13 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Int, Key, PyTree
 
-from taskmix.adapt import Adaptation, meta_gradient, meta_optimiser, one_after_the_other
+from taskmix.adapt import (
+    Adaptation,
+    mean_of_gradients,
+    meta_gradient,
+    meta_optimiser,
+    one_after_the_other,
+)
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Gaussian, Likelihood, masked_mean
 from taskmix.mixture.clusters import Clusters, as_rows
@@ -28,7 +34,7 @@ from taskmix.mixture.responsibilities import (
     spread,
     support_log_likelihood,
 )
-from taskmix.mixture.update import gradient_of_drawn, update_one, weighted
+from taskmix.mixture.update import gradient_of_drawn, gradient_of_each, update_one, weighted
 from taskmix.models import MLP, Model, parameter_count
 from taskmix.tasks import Examples, Hints, TaskBatch
 
@@ -41,10 +47,14 @@ class FiniteMixture:
     An infinite temperature makes them uniform: the components are then independent
     learners whose predictions are averaged.
 
-    ``sampled`` holds the responsibilities fixed and estimates the gradient from one
-    component a task, without bias. It costs as much as one component however many there
-    are, which matters where a meta-gradient is dear. The error of a step is then that of
-    the component drawn; ``predict`` weighs them all.
+    ``detached`` holds the responsibilities fixed in the M-step, as EM does. Each component is
+    then differentiated before the next is begun, which is faster for networks whose tasks
+    are learned from one at a time.
+
+    ``sampled`` holds them fixed, too, and estimates the gradient from one component a task,
+    without bias. It costs as much as one component however many there are, which matters
+    where a meta-gradient is dear. The error of a step is then that of the component drawn;
+    ``predict`` weighs them all.
 
     With ``together`` the components are one initialisation, learned as MAML's, for that many
     iterations, and part by a little noise: what they have in common is learned once.
@@ -58,8 +68,10 @@ class FiniteMixture:
     """Iterations over which the meta rate falls to zero; 0 keeps it."""
     components: int = 3
     temperature: float = 1.0
+    detached: bool = False
+    """Hold the responsibilities fixed while the components learn."""
     sampled: bool = False
-    """Differentiate one component a task, drawn by its responsibility, instead of all."""
+    """The same, and differentiate one component a task, drawn by its responsibility."""
     together: int = 0
     """Iterations after which the components part; 0 begins with as many random ones."""
     parting: float = 0.2
@@ -123,13 +135,15 @@ class FiniteMixture:
     def _step_dense(
         self, state: Clusters, batch: TaskBatch, key: Key[Array, ""]
     ) -> tuple[Clusters, Info]:
-        surrogate = jax.grad(partial(self._surrogate, state.alive), has_aux=True)
-        if self.model.one_at_a_time:
-            gradient, parts = one_after_the_other(
-                _of_one(surrogate), state.params, (batch.support, batch.query)
-            )
+        tasks = (batch.support, batch.query)
+        joint = jax.grad(partial(self._surrogate, state.alive), has_aux=True)
+        if self.detached:
+            apart = partial(self._detached_gradient, state.alive)
+            gradient, parts = mean_of_gradients(self.model, apart, state.params, tasks)
+        elif self.model.one_at_a_time:
+            gradient, parts = one_after_the_other(_of_one(joint), state.params, tasks)
         else:
-            gradient, parts = surrogate(state.params, batch)
+            gradient, parts = joint(state.params, batch)
         loss, predicted, shares = parts
         info = self._info(state, batch, predicted, shares, jnp.mean(loss))
         return self._updated(state, gradient), info
@@ -142,6 +156,21 @@ class FiniteMixture:
         shares = responsibilities(judged.support_log_likelihood, alive, self.temperature)
         loss = jnp.sum(weighted(shares, judged.query_loss), axis=1)
         return jnp.mean(loss), (loss, mix(shares, judged.predicted), shares)
+
+    def _detached_gradient(
+        self, alive: Bool[Array, " clusters"], params: PyTree, support: Examples, query: Examples
+    ) -> tuple[PyTree, tuple[Array, Array, Array]]:
+        """Gradient of one task's objective, its responsibilities held fixed, and its parts."""
+        gradients, results, fits = gradient_of_each(
+            self.model, self.likelihood, self.adaptation, params, support, query
+        )
+        shares = responsibilities(fits, alive, self.temperature)
+        gradient = jax.tree.map(
+            lambda rows: weighted(jnp.broadcast_to(as_rows(shares, rows), rows.shape), rows),
+            gradients,
+        )
+        loss = jnp.sum(weighted(shares, results.loss))
+        return gradient, (loss, mix(shares, results.predicted), shares)
 
     def _step_sampled(
         self, state: Clusters, batch: TaskBatch, key: Key[Array, ""]

@@ -42,7 +42,7 @@ def judge(
         adapted = adaptation(model, likelihood, cluster, support)
         outputs = model.apply(adapted, query.x, query.mask)
         return Judgement(
-            support_log_likelihood=_fit(model, likelihood, adapted, support),
+            support_log_likelihood=fit(model, likelihood, adapted, support),
             query_loss=masked_mean(likelihood.loss(outputs, query.y), query.mask),
             predicted=likelihood.predictive(outputs),
         )
@@ -66,7 +66,7 @@ def support_log_likelihood(
 
     def one(cluster: PyTree, support: Examples) -> Float[Array, ""]:
         adapted = adaptation(model, likelihood, cluster, support)
-        return _fit(model, likelihood, adapted, support)
+        return fit(model, likelihood, adapted, support)
 
     def all_tasks(cluster: PyTree) -> Float[Array, " tasks"]:
         return for_each(model, partial(one, cluster))(support)
@@ -74,11 +74,12 @@ def support_log_likelihood(
     return for_each_cluster(model, all_tasks, params, alive).T
 
 
-def _fit(
+def fit(
     model: Model, likelihood: Likelihood, adapted: PyTree, support: Examples
 ) -> Float[Array, ""]:
-    fit = likelihood.log_likelihood(model.apply(adapted, support.x, support.mask), support.y)
-    return jnp.sum(jnp.where(support.mask, fit, 0))
+    """Log-likelihood of one support set after adaptation to it."""
+    each = likelihood.log_likelihood(model.apply(adapted, support.x, support.mask), support.y)
+    return jnp.sum(jnp.where(support.mask, each, 0))
 
 
 def for_each_cluster(

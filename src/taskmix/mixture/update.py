@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from taskmix.adapt import Adaptation, TaskResult, adapted_loss, task_loss
+from taskmix.adapt import Adaptation, TaskResult, adapted_loss, query_result, task_loss
 from taskmix.likelihood import Likelihood
 from taskmix.mixture.clusters import Clusters
+from taskmix.mixture.responsibilities import fit
 from taskmix.models import Model, for_each
 from taskmix.tasks import Examples, TaskBatch
 
@@ -56,6 +57,29 @@ def update_each(
 
     params, states = for_each(model, one)(clusters.params, clusters.optimiser, weights.T)
     return clusters.replaced(Clusters(params, states, clusters.alive), chosen & clusters.alive)
+
+
+def gradient_of_each(
+    model: Model,
+    likelihood: Likelihood,
+    adaptation: Adaptation,
+    params: PyTree,
+    support: Examples,
+    query: Examples,
+) -> tuple[PyTree, TaskResult, Float[Array, " clusters"]]:
+    """Gradient of one task's query loss in each cluster, its result, and its support's fit."""
+
+    def one(cluster: PyTree) -> tuple[PyTree, TaskResult, Float[Array, ""]]:
+        def loss(cluster: PyTree) -> tuple[Float[Array, ""], tuple[TaskResult, PyTree]]:
+            adapted = adaptation(model, likelihood, cluster, support)
+            outputs = model.apply(adapted, query.x, query.mask)
+            result = query_result(likelihood, outputs, query)
+            return result.loss, (result, adapted)
+
+        gradient, (result, adapted) = jax.grad(loss, has_aux=True)(cluster)
+        return gradient, result, fit(model, likelihood, adapted, support)
+
+    return for_each(model, one)(params)
 
 
 def gradient_of_drawn(
