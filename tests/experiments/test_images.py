@@ -8,7 +8,7 @@ import json
 import jax.numpy as jnp
 import pytest
 
-from taskmix.cli import main
+from taskmix.cli import main, reproduce
 from taskmix.cli.compare import variant
 from taskmix.evaluation import Evaluation
 from taskmix.experiments import EvolvingImages, FewShot, default_experiment, run
@@ -104,6 +104,19 @@ def test_few_shot_run_ends_with_a_test_on_new_classes(tmp_path, monkeypatch):
     config = json.loads((out / "config.json").read_text())
     assert config["settings"]["scale"] == "cpu"
     assert config["data"] == {"source": "glyphs", "synthetic": True}
+
+
+def test_table_1_has_every_row_of_the_paper_for_one_and_five_shots(tmp_path, monkeypatch, capsys):
+    paper = {"matching", "meta-lstm", "prototypical", "maml", "mt-net", "platipus", "versa"}
+    assert paper | {f"mixture:{count}" for count in (2, 3, 4, 5)} <= {*reproduce.TABLE_METHODS}
+    # The cheapest stands for the rest, which would be compiled for minutes.
+    monkeypatch.setattr(reproduce, "TABLE_METHODS", ("prototypical",))
+    monkeypatch.setattr(run, "FINAL_EPISODES", 4)
+    command = ["reproduce", "table-1", "--iterations", "1", "--seeds", "0"]
+    assert main([*command, "--out", str(tmp_path / "table"), *TINY]) == 0
+    shown = capsys.readouterr().out
+    for word in ("1-shot", "5-shot", "prototypical"):
+        assert word in shown
 
 
 @pytest.fixture(scope="module")

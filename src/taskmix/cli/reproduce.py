@@ -38,7 +38,10 @@ FIGURES = {
 }
 
 TABLE = "table-1"
-TABLE_METHODS = ("maml", "mixture:2", "mixture:3", "mixture:4", "mixture:5", "nonparametric")
+TABLE_METHODS = (
+    *("matching", "meta-lstm", "prototypical", "maml", "mt-net", "platipus", "versa", "llama"),
+    *("mixture:2", "mixture:3", "mixture:4", "mixture:5", "nonparametric"),
+)
 TABLE_SHOTS = (1, 5)
 
 
