@@ -58,7 +58,7 @@ def test_rule_starts_as_the_paper_says():
 def test_preprocessing_gives_magnitude_and_sign():
     x = jnp.array([math.exp(-5), -math.exp(2), math.exp(-11), -math.exp(-12), 0.0])
     expected = [[-0.5, 1], [0.2, -1], [-1, math.exp(-1)], [-1, -math.exp(-2)], [-1, 0]]
-    np.testing.assert_allclose(preprocessed(x), expected, rtol=1e-5)
+    np.testing.assert_allclose(preprocessed(x).T, expected, rtol=1e-5)
 
 
 def sigmoid(x):

@@ -1,3 +1,4 @@
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -42,6 +43,15 @@ def test_step_is_that_of_a_slow_version_gate_by_gate():
             np.testing.assert_allclose(
                 found.hidden[row, unit], sigmoid(show) * np.tanh(c), rtol=1e-5
             )
+
+
+def test_step_of_columns_is_that_of_rows():
+    rng = np.random.default_rng(1)
+    params = LSTMParams(*(jnp.asarray(rng.normal(size=s), jnp.float32) for s in ((5, 8), (8,))))
+    x, hidden, cell = (jnp.asarray(rng.normal(size=(4, n)), jnp.float32) for n in (3, 2, 2))
+    rows = CELL.apply(params, Memory(hidden, cell), x)
+    columns = CELL.apply_to_columns(params, Memory(hidden.T, cell.T), x.T)
+    chex.assert_trees_all_close(jax.tree.map(jnp.transpose, columns), rows, rtol=1e-5)
 
 
 def test_memory_starts_empty_with_the_axes_asked_for():

@@ -38,7 +38,7 @@ _PRECISION = 10.0
 _SCALE = 0.01
 
 # What backpropagation keeps of so many coordinates stays in the cache of a core.
-_BLOCK = 512
+_BLOCK = 256
 
 Coordinates = Float[Array, " coordinates"]
 Seen = tuple[Float[Array, "*updates"], Float[Array, "*updates coordinates"]]
@@ -76,6 +76,7 @@ class Coordinate(eqx.Module):
 
     value: Coordinates
     reader: Memory
+    """With one column a coordinate."""
     enter: Coordinates
     """Value of the gate before its sigmoid."""
     keep: Coordinates
@@ -197,7 +198,8 @@ class MetaLSTM(Single):
     def at(self, value: Coordinates) -> Coordinate:
         """Coordinates before their first update."""
         zero = jnp.zeros_like(value)
-        return Coordinate(value, self._reader().start(len(value)), zero, zero)
+        nothing = self._reader().start(len(value))
+        return Coordinate(value, jax.tree.map(jnp.transpose, nothing), zero, zero)
 
     def update(
         self,
@@ -207,9 +209,9 @@ class MetaLSTM(Single):
         gradient: Coordinates,
     ) -> Coordinate:
         """One update of every coordinate."""
-        losses = jnp.broadcast_to(preprocessed(loss), (len(gradient), 2))
-        seen = jnp.concatenate([losses, preprocessed(gradient)], axis=-1)
-        reader = self._reader().apply(rule.reader, coordinate.reader, seen)
+        losses = jnp.broadcast_to(preprocessed(loss)[:, None], (2, len(gradient)))
+        seen = jnp.concatenate([losses, preprocessed(gradient)])
+        reader = self._reader().apply_to_columns(rule.reader, coordinate.reader, seen)
         enter = _gate(rule.enter, reader.hidden, coordinate.value, coordinate.enter)
         keep = _gate(rule.keep, reader.hidden, coordinate.value, coordinate.keep)
         value = jax.nn.sigmoid(keep) * coordinate.value - jax.nn.sigmoid(enter) * gradient
@@ -225,11 +227,11 @@ class MetaLSTM(Single):
         )
 
 
-def preprocessed(x: Float[Array, "*rows"]) -> Float[Array, "*rows 2"]:
+def preprocessed(x: Float[Array, "*columns"]) -> Float[Array, "parts=2 *columns"]:
     """Magnitude and sign: (log|x|/p, sign x) if |x| > e^-p, else (-1, e^p x), with p = 10."""
     large = jnp.abs(x) > math.exp(-_PRECISION)
     magnitude = jnp.where(large, jnp.log(jnp.where(large, jnp.abs(x), 1)) / _PRECISION, -1)
-    return jnp.stack([magnitude, jnp.where(large, jnp.sign(x), math.exp(_PRECISION) * x)], axis=-1)
+    return jnp.stack([magnitude, jnp.where(large, jnp.sign(x), math.exp(_PRECISION) * x)])
 
 
 def _init_gate(key: Key[Array, ""], hidden: int, lowest: float) -> Gate:
@@ -248,7 +250,7 @@ def _value_after(
     """``value``, known to be follow(rule, start, seen), differentiable in rule and start.
 
     With losses and gradients given, coordinates do not depend on each other. So their updates
-    are gone back through block by block; an iteration on images takes 0.6 of the time that
+    are gone back through block by block; an iteration on images takes half the time that
     it takes with all of them at once.
     """
     return value
@@ -286,8 +288,8 @@ def _blocks(x: Float[Array, "*rows coordinates"]) -> Float[Array, "*rows blocks 
 
 
 def _gate(
-    gate: Gate, hidden: Float[Array, "coordinates hidden"], value: Coordinates, last: Coordinates
+    gate: Gate, hidden: Float[Array, "hidden coordinates"], value: Coordinates, last: Coordinates
 ) -> Coordinates:
     """W (h_t, theta_{t-1}, last) + b."""
     *_, of_value, of_last = gate.weight
-    return hidden @ gate.weight[:-2] + of_value * value + of_last * last + gate.bias
+    return gate.weight[:-2] @ hidden + of_value * value + of_last * last + gate.bias
