@@ -49,8 +49,8 @@ def one_shot(tmp_path_factory):
     store = prepared("mini-imagenet.zip", 32, folder)
     methods = {
         "maml": "--iterations 18000 --evaluate-every 2000 --test-tasks 600",
-        "mixture": "--components 3 --temperature 5 --adaptation.first-order --meta-rate 0.003"
-        " --tasks 2 --iterations 25000 --evaluate-every 5000 --test-tasks 300",
+        "mixture": "--components 3 --temperature 5 --detached --adaptation.first-order"
+        " --meta-rate 0.003 --tasks 2 --iterations 36000 --evaluate-every 6000 --test-tasks 300",
     }
     return {
         method: tested(
