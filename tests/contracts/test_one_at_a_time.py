@@ -73,11 +73,12 @@ def assert_close(found, expected):
     chex.assert_trees_all_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_for_each_runs_over_the_first_axis_of_all_arguments():
+@pytest.mark.parametrize("unroll", [False, True])
+@pytest.mark.parametrize("model", [AT_ONCE, IN_TURN])
+def test_for_each_runs_over_the_first_axis_of_all_arguments(model, unroll):
     numbers, tree = jnp.arange(3.0), {"a": jnp.ones((3, 2))}
-    for model in (AT_ONCE, IN_TURN):
-        found = for_each(model, lambda n, t: n * t["a"])(numbers, tree)
-        np.testing.assert_array_equal(found, [[0, 0], [1, 1], [2, 2]])
+    found = for_each(model, lambda n, t: n * t["a"], unroll)(numbers, tree)
+    np.testing.assert_array_equal(found, [[0, 0], [1, 1], [2, 2]])
 
 
 def test_stand_in_cannot_be_applied_to_two_tasks_at_once(batch):

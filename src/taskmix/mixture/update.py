@@ -79,7 +79,7 @@ def gradient_of_each(
         gradient, (result, adapted) = jax.grad(loss, has_aux=True)(cluster)
         return gradient, result, fit(model, likelihood, adapted, support)
 
-    return for_each(model, one)(params)
+    return for_each(model, one, unroll=True)(params)
 
 
 def gradient_of_drawn(
