@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from taskmix import adapt
 from taskmix.adapt import Adaptation, meta_gradient
 from taskmix.baselines import MAML, MMAML, PLATIPUS, MAMLPerFamily, MTNet
 from taskmix.evaluation import evaluate
@@ -86,7 +87,9 @@ def test_stand_in_cannot_be_applied_to_two_tasks_at_once(batch):
         jax.vmap(IN_TURN.apply, (None, 0))(IN_TURN.init(KEY), batch.query.x)
 
 
-def test_meta_gradient_is_the_same(batch):
+@pytest.mark.parametrize("cores", [1, 2])
+def test_meta_gradient_is_the_same_on_any_number_of_cores(batch, cores, monkeypatch):
+    monkeypatch.setattr(adapt, "cores", lambda: cores)
     params = AT_ONCE.init(KEY)
     expected, found = (
         jax.jit(functools.partial(meta_gradient, model, LIKELIHOOD, ADAPTATION))(params, batch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -19,11 +18,6 @@ WORTH_A_POOL = 500
 """Images. Starting processes takes about as long as decoding this many."""
 
 Key = TypeVar("Key")
-
-
-def cores() -> int:
-    """The cores that this process may use, which may be fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def decoded(

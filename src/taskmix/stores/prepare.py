@@ -14,12 +14,13 @@ import PIL
 
 import taskmix
 from taskmix.files import explained
+from taskmix.machine import cores
 from taskmix.stores.archives import open_source
 from taskmix.stores.decode import Content, Decoded, Shape, is_grey
 from taskmix.stores.layouts import Division, Listing, list_images
 from taskmix.stores.manifest import HEADER, Manifest, Shard
 from taskmix.stores.plan import Place, Plan, plan_store
-from taskmix.stores.pool import cores, decoded
+from taskmix.stores.pool import decoded
 from taskmix.stores.problems import Problem
 from taskmix.stores.shards import ShardWriter, check_space, new_folder, write_manifest
 
