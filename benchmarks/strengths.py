@@ -1,7 +1,8 @@
-"""How strongly should a continual learner hold on to what it knows?
+"""How strongly should a learner hold on to what it knows?
 
-Trains each method with several values of the one setting that decides it, on seeds that
-nothing is reported on. docs/baselines.md shows the result.
+Trains each method with several values of the one setting that decides it (for platipus: how
+closely the posterior of a task keeps to its prior), on seeds that nothing is reported on.
+docs/baselines.md shows the result.
 
     python benchmarks/strengths.py regression
     python benchmarks/strengths.py evolving-images --experiment.data stores/mini32 \
@@ -33,13 +34,14 @@ GRID: Mapping[str, tuple[str, Sequence[float]]] = {
     "laplace": ("strength", TENS),
     "vcl": ("phase_tasks", (20, 200, 2000)),
     "c-maml": ("fast_rate", (0.003, 0.01, 0.03, 0.1)),
+    "platipus": ("kl_weight", (1e-4, 1e-3, 1e-2, 0.1, 1.0)),
 }
 """The setting of each method, and the values to try."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Flags:
-    """Compare strengths of continual learners."""
+    """Compare strengths of learners."""
 
     seeds: tuple[int, ...] = (0, 1)
     methods: tuple[str, ...] = tuple(GRID)

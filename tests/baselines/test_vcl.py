@@ -9,13 +9,13 @@ import pytest
 
 from taskmix.adapt import Adaptation, adapted_loss
 from taskmix.baselines import MAML, VCL
-from taskmix.baselines.vcl import Posterior, _noise, divergence
+from taskmix.baselines.normal import DiagonalNormal
 from taskmix.models import MLP
 from taskmix.tasks import Examples, Hints, TaskBatch
 
 KEY = jax.random.key(0)
 PARTS = {"model": MLP(hidden=(6,)), "adaptation": Adaptation(steps=1, rate=0.05)}
-LEARNER = VCL(**PARTS, first_log_scale=-2.0, test_samples=3)
+LEARNER = VCL(**PARTS, initial_log_variance=-4.0, test_samples=3)
 
 
 def batch_of(seed: int, boundary: bool = False) -> TaskBatch:
@@ -23,10 +23,6 @@ def batch_of(seed: int, boundary: bool = False) -> TaskBatch:
     y = jnp.sin(x + seed)
     hints = Hints(jnp.zeros(3, dtype=int), jnp.asarray(boundary))
     return TaskBatch(Examples.full(x[:, :4], y[:, :4]), Examples.full(x[:, 4:], y[:, 4:]), hints)
-
-
-def normal(mean: float, scale: float) -> Posterior:
-    return Posterior(jnp.array([mean]), jnp.log(jnp.array([scale])))
 
 
 @pytest.fixture(scope="module")
@@ -37,20 +33,6 @@ def step():
 @pytest.fixture(scope="module")
 def first():
     return LEARNER.init(KEY, batch_of(0))
-
-
-def test_divergence_of_two_normal_distributions():
-    # log(1/2) + (4 + 1) / 2 - 1/2, and log(3/2) + (4 + 1) / 18 - 1/2.
-    np.testing.assert_allclose(divergence(normal(1, 2), normal(0, 1)), 2 - np.log(2), rtol=1e-6)
-    expected = np.log(1.5) + 5 / 18 - 0.5
-    np.testing.assert_allclose(divergence(normal(1, 2), normal(2, 3)), expected, rtol=1e-5)
-
-
-def test_divergence_adds_over_parameters_and_vanishes_between_equals(first):
-    two = Posterior(jnp.array([1.0, 1.0]), jnp.log(jnp.array([2.0, 2.0])))
-    prior = Posterior(jnp.zeros(2), jnp.zeros(2))
-    np.testing.assert_allclose(divergence(two, prior), 4 - 2 * np.log(2), rtol=1e-6)
-    np.testing.assert_allclose(divergence(first.params, first.params), 0, atol=1e-6)
 
 
 def test_first_prior_is_standard_normal(first):
@@ -70,16 +52,15 @@ def test_boundary_before_anything_was_learned_adds_nothing(step, first):
     )
 
 
-def test_gradient_in_mean_and_scale_is_that_of_the_expected_loss(first):
+def test_gradient_in_mean_and_variance_is_that_of_the_expected_loss(first):
     """Against the derivative of the drawn loss itself, for the same draws."""
     batch = batch_of(4)
     gradient, loss = LEARNER._expected_gradient(first.params, batch, KEY)
-    noise = _noise(KEY, first.params.mean, LEARNER.samples)
 
-    def expected_loss(posterior: Posterior) -> jax.Array:
+    def expected_loss(posterior: DiagonalNormal) -> jax.Array:
         losses = []
-        for sample in range(LEARNER.samples):
-            params = posterior.draw(jax.tree.map(lambda leaf, i=sample: leaf[i], noise))
+        for key in jax.random.split(KEY, LEARNER.samples):
+            params = posterior.sample(key)
             judge = partial(adapted_loss, LEARNER.model, LEARNER.likelihood, LEARNER.adaptation)
             results = jax.vmap(partial(judge, params))(batch.support, batch.query)[1]
             losses.append(jnp.mean(results.loss))
@@ -102,7 +83,7 @@ def test_prediction_is_the_mean_over_draws_that_differ(first):
 
 def test_certain_posterior_and_no_prior_are_maml():
     """Within a phase: to the next one a certain posterior is a prior that nothing moves."""
-    certain = VCL(**PARTS, first_log_scale=-20.0, phase_tasks=10**12)
+    certain = VCL(**PARTS, initial_log_variance=-40.0, phase_tasks=10**12)
     maml = MAML(**PARTS)
     step, expected_step = jax.jit(certain.step), jax.jit(maml.step)
     state, expected = certain.init(KEY, batch_of(0)), maml.init(KEY, batch_of(0))
@@ -122,7 +103,7 @@ def test_both_numbers_of_a_parameter_are_counted(first):
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("phase_tasks", 0), ("samples", 0), ("test_samples", 0), ("first_log_scale", math.nan)],
+    [("phase_tasks", 0), ("samples", 0), ("test_samples", 0), ("initial_log_variance", math.nan)],
 )
 def test_bad_hyperparameter_is_refused_by_name_and_value(field, value):
     with pytest.raises(ValueError, match=rf"^{field} is {value};"):

@@ -10,46 +10,16 @@ import dataclasses
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from taskmix.adapt import clip_scale, mean_gradient, query_result, task_loss
 from taskmix.baselines.maml import MAML, MAMLState
+from taskmix.baselines.normal import DiagonalNormal
 from taskmix.baselines.single import single_info, single_prediction, size
 from taskmix.learner import Info, Prediction
 from taskmix.likelihood import masked_mean
 from taskmix.models import for_each
 from taskmix.tasks import Examples, Hints, TaskBatch
-
-
-class DiagonalNormal(eqx.Module):
-    """Independent normal variables in the shape of a tree."""
-
-    mean: PyTree
-    log_variance: PyTree
-
-    def sample(self, key: Key[Array, ""]) -> PyTree:
-        """mean + sqrt(variance) * noise, differentiable in both."""
-        noise = optax.tree_utils.tree_random_like(key, self.mean)
-        return jax.tree.map(
-            lambda m, v, n: m + jnp.exp(v / 2) * n, self.mean, self.log_variance, noise
-        )
-
-    def divergence(self, other: DiagonalNormal) -> Float[Array, ""]:
-        """KL(self || other), the sum over all variables of
-
-        (log(w / v) + (v + (m - n)^2) / w - 1) / 2
-
-        with means m, n and variances v, w of this one and the other.
-        """
-        each = jax.tree.map(
-            lambda m, v, n, w: (w - v + jnp.exp(v - w) + jnp.square(m - n) * jnp.exp(-w) - 1) / 2,
-            self.mean,
-            self.log_variance,
-            other.mean,
-            other.log_variance,
-        )
-        return optax.tree_utils.tree_sum(each)
 
 
 class PlatipusParams(eqx.Module):
@@ -94,13 +64,10 @@ class PLATIPUS(MAML):
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be 0 or more.")
 
     def init(self, key: Key[Array, ""], example: TaskBatch) -> MAMLState:
-        mean = self.model.init(key)
-        log_variance = jax.tree.map(
-            lambda leaf: jnp.full_like(leaf, self.initial_log_variance), mean
-        )
+        prior = DiagonalNormal.around(self.model.init(key), self.initial_log_variance)
         # The product has the type of an array, which a later state has as well.
         rate = self.initial_rate * jnp.ones(())
-        params = PlatipusParams(DiagonalNormal(mean, log_variance), log_variance, rate, rate)
+        params = PlatipusParams(prior, prior.log_variance, rate, rate)
         return MAMLState(params, self._begin(params))
 
     def step(

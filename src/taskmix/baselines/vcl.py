@@ -8,14 +8,13 @@ from __future__ import annotations
 import dataclasses
 import math
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
-from jaxtyping import Array, Bool, Float, Key, PyTree
+from jaxtyping import Array, Bool, Float, Key
 
 from taskmix.baselines.consolidation import begins_phase, choose, plus_scaled
 from taskmix.baselines.maml import Initialisation, MAMLState
+from taskmix.baselines.normal import DiagonalNormal
 from taskmix.baselines.single import single_info, single_prediction
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import masked_mean
@@ -23,27 +22,10 @@ from taskmix.models import for_each
 from taskmix.tasks import Examples, Hints, TaskBatch
 
 
-class Posterior(eqx.Module):
-    """Independent normal distributions, one a parameter."""
-
-    mean: PyTree
-    log_scale: PyTree
-    """Logarithm of the standard deviation."""
-
-    def draw(self, noise: PyTree) -> PyTree:
-        """mean + scale * noise, for noise from N(0, 1)."""
-        return jax.tree.map(
-            lambda mean, log_scale, one: mean + jnp.exp(log_scale) * one,
-            self.mean,
-            self.log_scale,
-            noise,
-        )
-
-
 class VCLState(MAMLState):
     """``params`` are the posterior."""
 
-    prior: Posterior
+    prior: DiagonalNormal
     begun: Bool[Array, ""]
     """Whether anything was learned yet."""
 
@@ -59,8 +41,8 @@ class VCL(Initialisation):
 
     phase_tasks: int = 200
     """Tasks of a phase: how little each of them says against the prior."""
-    first_log_scale: float = -4.0
-    """Logarithm of the standard deviation of every parameter at the start."""
+    initial_log_variance: float = -8.0
+    """Logarithm of all variances at the beginning."""
     samples: int = 2
     """Initialisations drawn for a step."""
     test_samples: int = 5
@@ -70,16 +52,16 @@ class VCL(Initialisation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not math.isfinite(self.first_log_scale):
-            raise ValueError(f"first_log_scale is {self.first_log_scale}; it must be finite.")
+        if not math.isfinite(self.initial_log_variance):
+            raise ValueError(
+                f"initial_log_variance is {self.initial_log_variance}; it must be finite."
+            )
         for name in ("phase_tasks", "samples", "test_samples"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")
 
     def init(self, key: Key[Array, ""], example: TaskBatch) -> VCLState:
-        mean = self.model.init(key)
-        scale = jax.tree.map(lambda leaf: jnp.full_like(leaf, self.first_log_scale), mean)
-        posterior = Posterior(mean, scale)
+        posterior = DiagonalNormal.around(self.model.init(key), self.initial_log_variance)
         prior = jax.tree.map(jnp.zeros_like, posterior)
         return VCLState(posterior, self._begin(posterior), prior, jnp.asarray(False))
 
@@ -88,7 +70,7 @@ class VCL(Initialisation):
         ended = begins_phase(batch) & state.begun
         prior = choose(ended, state.params, state.prior)
         gradient, loss = self._expected_gradient(state.params, batch, key)
-        divergence_gradient = jax.grad(divergence)(state.params, prior)
+        divergence_gradient = jax.grad(DiagonalNormal.divergence)(state.params, prior)
         moved = self._moved(
             state.params,
             state.optimiser,
@@ -116,53 +98,26 @@ class VCL(Initialisation):
         return single_prediction(jnp.mean(predicted, axis=0), jnp.var(predicted, axis=0))
 
     def _expected_gradient(
-        self, posterior: Posterior, batch: TaskBatch, key: Key[Array, ""]
-    ) -> tuple[Posterior, Float[Array, " tasks"]]:
-        """Gradient in mean and log scale of the expected loss, and the loss of each task.
+        self, posterior: DiagonalNormal, batch: TaskBatch, key: Key[Array, ""]
+    ) -> tuple[DiagonalNormal, Float[Array, " tasks"]]:
+        """Gradient in mean and variance of the expected loss, and the loss of each task."""
 
-        With theta = mean + scale * noise and g the meta-gradient in theta, these are the
-        means over the noise of g and of g * scale * noise.
-        """
+        def one(key: Key[Array, ""]) -> tuple[DiagonalNormal, Float[Array, " tasks"]]:
+            drawn, back = jax.vjp(lambda q: q.sample(key), posterior)
+            gradient, result = self._gradient(drawn, batch, key)
+            return back(gradient)[0], result.loss
 
-        def one(noise: PyTree) -> tuple[Posterior, Float[Array, " tasks"]]:
-            gradient, result = self._gradient(posterior.draw(noise), batch, key)
-            in_scale = jax.tree.map(
-                lambda g, log_scale, eps: g * jnp.exp(log_scale) * eps,
-                gradient,
-                posterior.log_scale,
-                noise,
-            )
-            return Posterior(gradient, in_scale), result.loss
-
-        drawn = for_each(self.model, one)(_noise(key, posterior.mean, self.samples))
-        return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), drawn)
+        each = for_each(self.model, one)(jax.random.split(key, self.samples))
+        return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), each)
 
     def _drawn_predictions(
         self,
-        posterior: Posterior,
+        posterior: DiagonalNormal,
         support: Examples,
         query_x: Array,
         query_mask: Bool[Array, " query"] | None,
     ) -> Float[Array, "samples query outputs"]:
-        noise = _noise(jax.random.key(0), posterior.mean, self.test_samples)
-        return for_each(
-            self.model,
-            lambda one: self._predicted(posterior.draw(one), support, query_x, query_mask),
-        )(noise)
+        def one(key: Key[Array, ""]) -> Float[Array, "query outputs"]:
+            return self._predicted(posterior.sample(key), support, query_x, query_mask)
 
-
-def divergence(q: Posterior, p: Posterior) -> Float[Array, ""]:
-    """KL(q || p) = sum log(s_p / s_q) + (s_q^2 + (m_q - m_p)^2) / (2 s_p^2) - 1/2."""
-
-    def each(mean_q: Array, log_q: Array, mean_p: Array, log_p: Array) -> Float[Array, ""]:
-        apart = jnp.square(mean_q - mean_p) * jnp.exp(-2 * log_p)
-        return jnp.sum(log_p - log_q + (jnp.exp(2 * (log_q - log_p)) + apart - 1) / 2)
-
-    terms = jax.tree.map(each, q.mean, q.log_scale, p.mean, p.log_scale)
-    return jnp.sum(jnp.stack(jax.tree.leaves(terms)))
-
-
-def _noise(key: Key[Array, ""], like: PyTree, samples: int) -> PyTree:
-    """Draws from N(0, 1) along a first axis."""
-    keys = jax.random.split(key, samples)
-    return jax.vmap(lambda one: optax.tree_utils.tree_random_like(one, like))(keys)
+        return for_each(self.model, one)(jax.random.split(jax.random.key(0), self.test_samples))
