@@ -20,8 +20,8 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 from taskmix.adapt import (
     TaskResult,
     clip_scale,
-    mean_gradient,
     meta_optimiser,
+    one_after_the_other,
     query_result,
     task_loss,
 )
@@ -147,8 +147,9 @@ class MetaLSTM(Single):
             result = query_result(self.likelihood, outputs, query)
             return result.loss, result
 
-        gradient, result = mean_gradient(
-            self.model, judge, state.params, batch.support, batch.query
+        # One task at a time for any network: what several keep outgrows the cache of a core.
+        gradient, result = one_after_the_other(
+            jax.grad(judge, has_aux=True), state.params, (batch.support, batch.query)
         )
         updates, optimiser = self._optimiser().update(gradient, state.optimiser)
         state = MetaLSTMState(optax.apply_updates(state.params, updates), optimiser)
