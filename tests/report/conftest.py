@@ -1,7 +1,8 @@
-"""Hand-made run folders."""
+"""Hand-made run folders, and the figures that are drawn."""
 
 import json
 
+import matplotlib.figure
 import pytest
 
 PHASES = [
@@ -54,3 +55,18 @@ def write_run(tmp_path):
         return folder
 
     return write
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that were saved as PNG, in order."""
+    figures = []
+    save = matplotlib.figure.Figure.savefig
+
+    def remember(figure, path, **options):
+        if path.suffix == ".png":
+            figures.append(figure)
+        return save(figure, path, **options)
+
+    monkeypatch.setattr(matplotlib.figure.Figure, "savefig", remember)
+    return figures

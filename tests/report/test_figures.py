@@ -19,21 +19,6 @@ from taskmix.streams import Phase
 
 
 @pytest.fixture
-def drawn(monkeypatch):
-    """The figures that were saved as PNG, in order."""
-    figures = []
-    save = matplotlib.figure.Figure.savefig
-
-    def remember(figure, path, **options):
-        if path.suffix == ".png":
-            figures.append(figure)
-        return save(figure, path, **options)
-
-    monkeypatch.setattr(matplotlib.figure.Figure, "savefig", remember)
-    return figures
-
-
-@pytest.fixture
 def comparison(write_run, tmp_path):
     for method in ("maml", "nonparametric"):
         for seed in (0, 1):
@@ -85,12 +70,12 @@ def test_captions_name_the_seeds_and_the_band(comparison, tmp_path, drawn):
 
 @pytest.mark.parametrize("families", [1, 2, 3])
 def test_caption_and_legend_are_no_wider_than_the_figure(tmp_path, families):
-    figure, _ = panels(["plain"] * families, [Phase(0, 20, ("plain",))], share_y=True)
+    figure, [(part, _)] = panels(["plain"] * families, [Phase(0, 20, ("plain",))], share_y=True)
     names = ("nonparametric (ours)", "MAML", "task-aware (ours, told)", "uniform", "mixture")
-    legend(figure, [Line2D([], [], label=name) for name in names])
+    legend(part, [Line2D([], [], label=name) for name in names])
     save(figure, tmp_path / "narrow", "Line: mean over 3 seeds (0-2); band: the largest.  " * 3)
-    for part in (figure._supxlabel, *figure.legends):
-        box = part.get_window_extent()
+    for text in (figure._supxlabel, *part.legends):
+        box = text.get_window_extent()
         assert 0 <= box.x0 < box.x1 <= figure.bbox.width
     assert "  " not in figure.get_supxlabel()
 
@@ -99,6 +84,21 @@ def test_a_single_run_gets_no_band_and_says_so(write_run, tmp_path, drawn):
     loss_figure([read_run(write_run(seed=7))], tmp_path / "figure-5")
     assert not drawn[0].axes[0].collections
     assert "One run, seed 7." in drawn[0].get_supxlabel()
+
+
+def test_more_methods_than_can_be_told_apart_are_drawn_in_even_parts_with_ours_in_each(
+    write_run, tmp_path, drawn
+):
+    others = [f"method-{number}" for number in range(8)]
+    runs = [read_run(write_run(method)) for method in ("nonparametric", *others)]
+    loss_figure(runs, tmp_path / "figure-5")
+    first, second = drawn[0].subfigs
+    for part, expected in ((first, others[:4]), (second, others[4:])):
+        (legend,) = part.legends
+        named = [text.get_text() for text in legend.get_texts()]
+        assert named == ["nonparametric (ours)", *expected]
+        assert len(lines_of(part.axes[0], VERMILION)) == 1
+    assert first.axes[1].get_ylim() == second.axes[1].get_ylim()
 
 
 def test_responsibility_figure_draws_each_cluster_from_its_birth(write_run, tmp_path, drawn):

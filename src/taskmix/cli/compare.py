@@ -34,7 +34,7 @@ from taskmix.experiments.methods import learner_class
 from taskmix.experiments.summary import Summary
 from taskmix.files import write_json
 from taskmix.learner import Learner
-from taskmix.report import loss_figure, read_runs, responsibility_figure
+from taskmix.report import loss_figure, overview_figure, read_runs, responsibility_figure
 from taskmix.training import Settings
 from taskmix.training.loop import check_seeds
 from taskmix.training.watch import SIGNALS, Request, StopRequest, end_with_parent
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str]) -> None:
     request = plan.request()
     with owned(out, ["compare", *arguments]), interruptible(out, request):
         comparison = plan.train(out, request)
-    show(Console(), comparison, out, draw(out, methods))
+    show(Console(), comparison, out, draw(out, methods, comparison))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,10 +203,12 @@ def _folder(parent: Path, seed: int) -> Path:
     return parent / f"seed-{seed}"
 
 
-def draw(out: Path, methods: Sequence[str]) -> list[Path]:
-    """Errors of all methods in one figure, responsibilities in one figure a method."""
+def draw(out: Path, methods: Sequence[str], comparison: Mapping[str, Any]) -> list[Path]:
+    """All methods at the end and over time, and responsibilities in one figure a method."""
     runs = read_runs(out)
     figures = list(loss_figure(runs, out / "figures" / runs[0].measure))
+    if len(methods) > 1 and len(runs[0].phases) > 1:
+        figures += overview_figure(comparison, out / "figures" / "overview")
     for name in methods:
         own = [run for run in runs if run.method == name]
         path = out / "figures" / f"responsibilities-{name.replace(':', '-')}"

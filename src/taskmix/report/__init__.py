@@ -2,6 +2,7 @@
 
 from taskmix.report.figures import loss_figure as loss_figure
 from taskmix.report.figures import responsibility_figure as responsibility_figure
+from taskmix.report.overview import overview_figure as overview_figure
 from taskmix.report.runs import Run as Run
 from taskmix.report.runs import read_run as read_run
 from taskmix.report.runs import read_runs as read_runs

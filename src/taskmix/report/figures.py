@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,25 +30,24 @@ def loss_figure(runs: Sequence[Run], path: Path | str) -> tuple[Path, Path]:
     """Error or accuracy on held-out tasks of each family over the iterations, one line per method.
 
     Figures 5 and 8 of the paper. A panel shows what a method knows about a family while it is
-    active (white) and while it is not (grey). Returns the PNG and the PDF file.
+    active (white) and while it is not (grey). More methods than can be told apart are
+    drawn in parts, each with the first method. Returns the PNG and the PDF file.
     """
     groups = by_method(runs)
     first = _common_stream(runs)
     error = first.measure == "error"
-    figure, axes = panels(first.families, first.phases, share_y=not error)
-    methods = in_order(groups)
-    for f, ax in enumerate(axes):
-        drawn = []
-        # Ours comes last so that no other line covers it.
-        for method in reversed(methods):
-            values = np.stack([run.reported[f] for run in groups[method]])
-            _draw_method(ax, method, groups[method][0].iterations, values)
-            drawn.append(values.ravel())
-        if error:
-            ax.set_ylim(0, top_of(np.concatenate(drawn)))
-    label = "held-out error (lower is better)" if error else "held-out accuracy in %"
-    axes[0].set_ylabel(label, color=INK)
-    legend(figure, [_legend_entry(method) for method in methods])
+    parts = _parts(in_order(groups))
+    figure, drawn = panels(first.families, first.phases, share_y=not error, parts=len(parts))
+    for methods, (part, axes) in zip(parts, drawn, strict=True):
+        for f, ax in enumerate(axes):
+            # Ours comes last so that no other line covers it.
+            for method in reversed(methods):
+                values = np.stack([run.reported[f] for run in groups[method]])
+                _draw_method(ax, method, groups[method][0].iterations, values)
+            ax.set_ylim(*_limits(runs, f))
+        label = "held-out error (lower is better)" if error else "held-out accuracy in %"
+        axes[0].set_ylabel(label, color=INK)
+        legend(part, [_legend_entry(method) for method in methods])
     return save(figure, path, f"{_band_caption(groups)} {_stream_caption(first)}")
 
 
@@ -63,7 +63,7 @@ def responsibility_figure(runs: Sequence[Run], path: Path | str) -> tuple[Path, 
             f"draw one figure for each."
         )
     first = _common_stream(runs)
-    figure, axes = panels(first.families, first.phases, share_y=True)
+    figure, [(part, axes)] = panels(first.families, first.phases, share_y=True)
     clusters = max(run.responsibilities.shape[-1] for run in runs)
     for f, ax in enumerate(axes):
         for cluster in range(clusters):
@@ -78,12 +78,37 @@ def responsibility_figure(runs: Sequence[Run], path: Path | str) -> tuple[Path, 
     ]
     if any(run.spawns for run in runs):
         handles.append(Line2D([], [], **_SPAWN_MARK, color=INK, linestyle="", label="spawn"))
-    legend(figure, handles)
+    legend(part, handles)
     return save(
         figure,
         path,
         f"{line_of(first.method).label}. {_thin_lines_caption(runs)} {_stream_caption(first)}",
     )
+
+
+_AT_ONCE = 7
+"""Lines of one panel that can be told apart."""
+
+
+def _parts(methods: Sequence[str]) -> list[list[str]]:
+    """The methods of each part of a figure; the first one is in all of them.
+
+    >>> _parts(["ours", "maml", "ewc"])
+    [['ours', 'maml', 'ewc']]
+    """
+    if len(methods) <= _AT_ONCE:
+        return [list(methods)]
+    ours, *others = methods
+    parts = math.ceil(len(others) / (_AT_ONCE - 1))
+    return [[ours, *part.tolist()] for part in np.array_split(others, parts)]
+
+
+def _limits(runs: Sequence[Run], family: int) -> tuple[float, float]:
+    """The same in every part: errors of a family from zero, accuracies as they are."""
+    if runs[0].measure == "error":
+        return 0.0, top_of(np.concatenate([run.error[family] for run in runs]))
+    accuracies = np.concatenate([run.reported.ravel() for run in runs])
+    return float(np.nanmin(accuracies)) - 1, float(np.nanmax(accuracies)) + 1
 
 
 _SPAWN_MARK: dict[str, Any] = {

@@ -10,7 +10,7 @@ from textwrap import fill
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -84,22 +84,33 @@ def in_order(methods: Iterable[str]) -> list[str]:
 
 
 def panels(
-    families: Sequence[str], phases: Sequence[Phase], *, share_y: bool
-) -> tuple[Figure, list[Axes]]:
-    """One panel per family, with the stretches in which it is not active shaded."""
+    families: Sequence[str],
+    phases: Sequence[Phase],
+    *,
+    share_y: bool,
+    parts: int = 1,
+) -> tuple[Figure, list[tuple[SubFigure, list[Axes]]]]:
+    """One panel per family, with the stretches in which it is not active shaded.
+
+    The figure has so many ``parts``, one below the other, each with all panels.
+    """
     columns = min(3, len(families))
     rows = math.ceil(len(families) / columns)
-    figure = Figure(figsize=(3.3 * columns + 0.5, 2.6 * rows + 1.1), layout="constrained")
-    grid = figure.subplots(rows, columns, sharex=True, sharey=share_y, squeeze=False)
-    axes = list(grid.flat)
-    for unused in axes[len(families) :]:
-        unused.remove()
-    for ax, family in zip(axes, families, strict=False):
-        _dress(ax, family, phases)
-    for ax in axes[max(0, len(families) - columns) : len(families)]:
-        ax.set_xlabel("iteration", color=INK)
-        ax.tick_params(labelbottom=True)
-    return figure, axes[: len(families)]
+    width, height = 3.3 * columns + 0.5, 2.6 * rows + 1.1
+    figure = Figure(figsize=(width, parts * height), layout="constrained")
+    drawn = []
+    for part in figure.subfigures(parts, 1, squeeze=False).flat:
+        grid = part.subplots(rows, columns, sharex=True, sharey=share_y, squeeze=False)
+        axes = list(grid.flat)
+        for unused in axes[len(families) :]:
+            unused.remove()
+        for ax, family in zip(axes, families, strict=False):
+            _dress(ax, family, phases)
+        for ax in axes[max(0, len(families) - columns) : len(families)]:
+            ax.set_xlabel("iteration", color=INK)
+            ax.tick_params(labelbottom=True)
+        drawn.append((part, axes[: len(families)]))
+    return figure, drawn
 
 
 def save(figure: Figure, path: Path | str, caption: str) -> tuple[Path, Path]:
@@ -115,12 +126,12 @@ def save(figure: Figure, path: Path | str, caption: str) -> tuple[Path, Path]:
     return png, pdf
 
 
-def legend(figure: Figure, handles: Sequence[Line2D]) -> None:
-    """One legend above all panels, in rows of equal length, no wider than the figure."""
+def legend(part: SubFigure, handles: Sequence[Line2D]) -> None:
+    """One legend above the panels of a part, in rows of equal length, no wider than they are."""
     inches = 0.7 + 0.085 * max(len(str(handle.get_label())) for handle in handles)
-    columns = min(4, max(1, int(figure.get_figwidth() / inches)))
+    columns = min(4, max(1, int(part.bbox.width / part.dpi / inches)))
     rows = math.ceil(len(handles) / columns)
-    figure.legend(
+    part.legend(
         handles=list(handles),
         loc="outside upper center",
         ncols=math.ceil(len(handles) / rows),
