@@ -40,14 +40,14 @@ class PLATIPUS(MAML):
     With the support set S and the query set Q of a task and L their mean losses,
 
         p = N(mu - gamma_p grad L_S(mu), sigma^2),  q = N(mu - gamma_q grad L_Q(mu), v_q),
-        theta ~ q,  phi = theta adapted to S,  minimise L_Q(phi) + kl_weight KL(q || p).
+        theta ~ q,  phi = theta adapted to S,  minimise L_Q(phi) + kl_weight KL(q || p) / |Q|.
 
     At prediction theta is drawn from p. Gradients of mu are clipped like those of the
     adaptation.
     """
 
-    kl_weight: float = 1e-4
-    """Weight of the divergence beside the mean query loss."""
+    kl_weight: float = 1.0
+    """Weight of the divergence beside the summed query loss; 1 is the evidence lower bound."""
     initial_log_variance: float = -8.0
     """Logarithm of all variances at the beginning."""
     initial_rate: float = 0.01
@@ -116,7 +116,7 @@ class PLATIPUS(MAML):
     def _objective(
         self, params: PlatipusParams, support: Examples, query: Examples, key: Key[Array, ""]
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """L_Q(phi) + kl_weight KL(q || p) of one task, to differentiate and to report."""
+        """L_Q(phi) + kl_weight KL(q || p) / |Q| of one task, to differentiate and to report."""
         posterior = DiagonalNormal(
             self._moved_mean(params.prior.mean, params.posterior_rate, query),
             params.posterior_log_variance,
@@ -125,7 +125,7 @@ class PLATIPUS(MAML):
         outputs = self.model.apply(adapted, query.x, query.mask)
         result = query_result(self.likelihood, outputs, query)
         divergence = posterior.divergence(self._prior(params, support))
-        loss = result.loss + self.kl_weight * divergence
+        loss = result.loss + self.kl_weight * divergence / jnp.maximum(1, jnp.sum(query.mask))
         return loss, loss
 
     def _prior(self, params: PlatipusParams, support: Examples) -> DiagonalNormal:
