@@ -9,6 +9,7 @@ import pytest
 
 from taskmix.adapt import Adaptation, adapted_loss
 from taskmix.baselines import MAML, VCL
+from taskmix.baselines.maml import MAMLState
 from taskmix.baselines.normal import DiagonalNormal
 from taskmix.models import MLP
 from taskmix.tasks import Examples, Hints, TaskBatch
@@ -74,8 +75,11 @@ def test_gradient_in_mean_and_variance_is_that_of_the_expected_loss(first):
 def test_prediction_is_the_mean_over_draws_that_differ(first):
     one = jax.tree.map(lambda leaf: leaf[0], (batch_of(0).support, batch_of(0).query))
     prediction = LEARNER.predict(first, one[0], one[1].x)
-    draws = LEARNER._drawn_predictions(first.params, one[0], one[1].x, None)
-    assert draws.shape[0] == 3
+    maml = MAML(**PARTS)
+    draws = [
+        maml.predict(MAMLState(first.params.sample(key), None), one[0], one[1].x).mean
+        for key in jax.random.split(jax.random.key(0), 3)
+    ]
     np.testing.assert_allclose(prediction.mean, np.mean(draws, axis=0), rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(prediction.variance, np.var(draws, axis=0), rtol=1e-4)
     assert (prediction.variance > 0).all()

@@ -15,8 +15,8 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 from taskmix.adapt import Adaptation, TaskResult, mean_gradient, meta_optimiser, query_result
 from taskmix.baselines.single import Single, check_positive, query_info, single_prediction
 from taskmix.learner import Info, Prediction, Told
-from taskmix.likelihood import Gaussian, Likelihood
-from taskmix.models import MLP, Model
+from taskmix.likelihood import Gaussian, Likelihood, masked_mean
+from taskmix.models import MLP, Model, for_each
 from taskmix.tasks import Examples, Hints, TaskBatch
 
 
@@ -74,6 +74,15 @@ class Initialisation(Single):
 
     def _info(self, result: TaskResult, batch: TaskBatch) -> Info:
         return query_info(self.likelihood, result, batch.query)
+
+    def _errors_of_prediction(self, state: MAMLState, batch: TaskBatch) -> Float[Array, " tasks"]:
+        """Error of each task as ``predict`` has it, where a step does something else."""
+
+        def error(support: Examples, query: Examples) -> Float[Array, ""]:
+            predicted = self.predict(state, support, query.x, query_mask=query.mask).mean
+            return masked_mean(self.likelihood.error(predicted, query.y), query.mask)
+
+        return for_each(self.model, error)(batch.support, batch.query)
 
     def _predicted(
         self,

@@ -17,7 +17,6 @@ from taskmix.baselines.maml import MAML, MAMLState
 from taskmix.baselines.normal import DiagonalNormal
 from taskmix.baselines.single import single_info, single_prediction, size
 from taskmix.learner import Info, Prediction
-from taskmix.likelihood import masked_mean
 from taskmix.models import for_each
 from taskmix.tasks import Examples, Hints, TaskBatch
 
@@ -79,12 +78,7 @@ class PLATIPUS(MAML):
         gradient, loss = mean_gradient(
             self.model, self._objective, state.params, batch.support, batch.query, keys
         )
-
-        def error(support: Examples, query: Examples) -> Float[Array, ""]:
-            predicted = self.predict(state, support, query.x, query_mask=query.mask).mean
-            return masked_mean(self.likelihood.error(predicted, query.y), query.mask)
-
-        errors = for_each(self.model, error)(batch.support, batch.query)
+        errors = self._errors_of_prediction(state, batch)
         return self._moved(state.params, state.optimiser, gradient), single_info(loss, errors)
 
     def predict(

@@ -17,7 +17,6 @@ from taskmix.baselines.maml import Initialisation, MAMLState
 from taskmix.baselines.normal import DiagonalNormal
 from taskmix.baselines.single import single_info, single_prediction
 from taskmix.learner import Info, Prediction, Told
-from taskmix.likelihood import masked_mean
 from taskmix.models import for_each
 from taskmix.tasks import Examples, Hints, TaskBatch
 
@@ -76,13 +75,7 @@ class VCL(Initialisation):
             state.optimiser,
             plus_scaled(gradient, 1 / self.phase_tasks, divergence_gradient),
         )
-
-        def error(support: Examples, query: Examples) -> Float[Array, ""]:
-            predicted = self._drawn_predictions(state.params, support, query.x, query.mask)
-            mean = jnp.mean(predicted, axis=0)
-            return masked_mean(self.likelihood.error(mean, query.y), query.mask)
-
-        errors = for_each(self.model, error)(batch.support, batch.query)
+        errors = self._errors_of_prediction(state, batch)
         after = VCLState(moved.params, moved.optimiser, prior, jnp.asarray(True))
         return after, single_info(loss, errors)
 
@@ -94,8 +87,13 @@ class VCL(Initialisation):
         hints: Hints | None = None,
         query_mask: Bool[Array, " query"] | None = None,
     ) -> Prediction:
-        predicted = self._drawn_predictions(state.params, support, query_x, query_mask)
-        return single_prediction(jnp.mean(predicted, axis=0), jnp.var(predicted, axis=0))
+        """Mean and variance of what the draws predict."""
+
+        def one(key: Key[Array, ""]) -> Float[Array, "query outputs"]:
+            return self._predicted(state.params.sample(key), support, query_x, query_mask)
+
+        each = for_each(self.model, one)(jax.random.split(jax.random.key(0), self.test_samples))
+        return single_prediction(jnp.mean(each, axis=0), jnp.var(each, axis=0))
 
     def _expected_gradient(
         self, posterior: DiagonalNormal, batch: TaskBatch, key: Key[Array, ""]
@@ -109,15 +107,3 @@ class VCL(Initialisation):
 
         each = for_each(self.model, one)(jax.random.split(key, self.samples))
         return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), each)
-
-    def _drawn_predictions(
-        self,
-        posterior: DiagonalNormal,
-        support: Examples,
-        query_x: Array,
-        query_mask: Bool[Array, " query"] | None,
-    ) -> Float[Array, "samples query outputs"]:
-        def one(key: Key[Array, ""]) -> Float[Array, "query outputs"]:
-            return self._predicted(posterior.sample(key), support, query_x, query_mask)
-
-        return for_each(self.model, one)(jax.random.split(jax.random.key(0), self.test_samples))
