@@ -34,7 +34,7 @@ GRID: Mapping[str, tuple[str, Sequence[float]]] = {
     "laplace": ("strength", TENS),
     "vcl": ("phase_tasks", (20, 200, 2000)),
     "c-maml": ("fast_rate", (0.003, 0.01, 0.03, 0.1)),
-    "platipus": ("kl_weight", (0.001, 0.01, 0.1, 1.0, 10.0)),
+    "platipus": ("kl_weight", (0.0025, 0.025, 0.25, 1.0, 10.0)),
 }
 """The setting of each method, and the values to try."""
 
