@@ -31,7 +31,7 @@ def overview_figure(comparison: Mapping[str, Any], path: Path | str) -> tuple[Pa
     forgotten.set_title(f"forgetting{points}", color=INK, fontsize=12, fontweight="bold")
     forgotten.axvline(0, color=FAINT, linewidth=0.6, zorder=0)
     end.set_yticks(range(len(order)), [line_of(method).label for method in order])
-    end.invert_yaxis()
+    end.set_ylim(len(order) - 0.4, -0.6)
     return save(figure, path, _caption(methods[order[0]]))
 
 
