@@ -52,14 +52,14 @@ def closed_form(state, batch):
 
 
 def test_error_and_loss_are_those_before_the_step(state, batch):
-    _, info = LEARNER.step(state, batch, KEY)
+    _, info = jax.jit(LEARNER.step)(state, batch, KEY)
     losses, _ = closed_form(state, batch)
     np.testing.assert_allclose(info.error, losses, rtol=1e-4)
     np.testing.assert_allclose(info.loss, losses.mean(), rtol=1e-4)
 
 
 def test_step_moves_along_the_second_order_gradient(state, batch):
-    after, _ = LEARNER.step(state, batch, KEY)
+    after, _ = jax.jit(LEARNER.step)(state, batch, KEY)
     _, gradient = closed_form(state, batch)
     (mu,) = after.optimiser[0].mu
     # Adam keeps a tenth of the first gradient, and its first step has the size of the rate.
@@ -70,7 +70,7 @@ def test_step_moves_along_the_second_order_gradient(state, batch):
 
 def test_prediction_is_that_of_the_adapted_line(state, batch):
     one = jax.tree.map(lambda leaf: leaf[0], batch)
-    prediction = LEARNER.predict(state, one.support, one.query.x)
+    prediction = jax.jit(LEARNER.predict)(state, one.support, one.query.x)
     losses, _ = closed_form(state, batch)
     np.testing.assert_allclose(
         np.square(prediction.mean - one.query.y).mean(), losses[0], rtol=1e-4

@@ -61,8 +61,8 @@ def test_prediction_is_that_of_the_told_family(state):
     batch = batch_of(2)
     task = row(batch.support, 0)
     hints = jax.tree.map(lambda leaf: leaf.reshape(()), batch.hints)
-    prediction = LEARNER.predict(state, task, task.x, hints)
-    expected = MAML(**PARTS).predict(row(state, 2), task, task.x)
+    prediction = jax.jit(LEARNER.predict)(state, task, task.x, hints)
+    expected = jax.jit(MAML(**PARTS).predict)(row(state, 2), task, task.x)
     np.testing.assert_allclose(prediction.mean, expected.mean, rtol=1e-5, atol=1e-7)
     np.testing.assert_array_equal(prediction.responsibilities, [0, 0, 1])
 

@@ -106,7 +106,7 @@ def test_prediction_is_the_mean_of_samples_that_have_seen_the_support_set_only(s
         for key in jax.random.split(jax.random.key(0), 3)
     ]
     one = jax.tree.map(lambda leaf: leaf[0], batch)
-    prediction = LEARNER.predict(state, one.support, one.query.x)
+    prediction = jax.jit(LEARNER.predict)(state, one.support, one.query.x)
     np.testing.assert_allclose(prediction.mean[:, 0], np.mean(each, axis=0), rtol=1e-4)
     np.testing.assert_allclose(prediction.variance[:, 0], np.var(each, axis=0), rtol=1e-3)
 

@@ -16,7 +16,7 @@ from taskmix.tasks import Examples, Hints, TaskBatch
 
 KEY = jax.random.key(0)
 PARTS = {"model": MLP(hidden=(6,)), "adaptation": Adaptation(steps=1, rate=0.05)}
-LEARNER = VCL(**PARTS, initial_log_variance=-4.0, test_samples=3)
+LEARNER = VCL(**PARTS, initial_log_variance=-4.0, samples=2, test_samples=3)
 
 
 def batch_of(seed: int, boundary: bool = False) -> TaskBatch:
@@ -56,7 +56,7 @@ def test_boundary_before_anything_was_learned_adds_nothing(step, first):
 def test_gradient_in_mean_and_variance_is_that_of_the_expected_loss(first):
     """Against the derivative of the drawn loss itself, for the same draws."""
     batch = batch_of(4)
-    gradient, loss = LEARNER._expected_gradient(first.params, batch, KEY)
+    gradient, loss = jax.jit(LEARNER._expected_gradient)(first.params, batch, KEY)
 
     def expected_loss(posterior: DiagonalNormal) -> jax.Array:
         losses = []
@@ -67,17 +67,17 @@ def test_gradient_in_mean_and_variance_is_that_of_the_expected_loss(first):
             losses.append(jnp.mean(results.loss))
         return jnp.mean(jnp.stack(losses))
 
-    value, expected = jax.value_and_grad(expected_loss)(first.params)
+    value, expected = jax.jit(jax.value_and_grad(expected_loss))(first.params)
     np.testing.assert_allclose(loss.mean(), value, rtol=1e-5)
     chex.assert_trees_all_close(gradient, expected, rtol=1e-3, atol=1e-6)
 
 
 def test_prediction_is_the_mean_over_draws_that_differ(first):
     one = jax.tree.map(lambda leaf: leaf[0], (batch_of(0).support, batch_of(0).query))
-    prediction = LEARNER.predict(first, one[0], one[1].x)
-    maml = MAML(**PARTS)
+    prediction = jax.jit(LEARNER.predict)(first, one[0], one[1].x)
+    predict = jax.jit(MAML(**PARTS).predict)
     draws = [
-        maml.predict(MAMLState(first.params.sample(key), None), one[0], one[1].x).mean
+        predict(MAMLState(first.params.sample(key), None), one[0], one[1].x).mean
         for key in jax.random.split(jax.random.key(0), 3)
     ]
     np.testing.assert_allclose(prediction.mean, np.mean(draws, axis=0), rtol=1e-5, atol=1e-7)

@@ -1,3 +1,4 @@
+import functools
 import math
 
 import chex
@@ -69,10 +70,10 @@ def test_gradient_does_not_see_the_dead(dead):
 
 
 def test_judgement_is_that_of_every_pair_of_task_and_cluster(finite, three_finite, batches):
-    judged = judge(
-        finite.model, finite.likelihood, finite.adaptation, three_finite.params, batches[0], ALL
-    )
     batch = batches[0]
+    judged = jax.jit(functools.partial(judge, finite.model, finite.likelihood, finite.adaptation))(
+        three_finite.params, batch, ALL
+    )
     adapt = jax.jit(lambda p, s: finite.adaptation(finite.model, finite.likelihood, p, s))
     for task in range(4):
         support, query = jax.tree.map(lambda leaf, t=task: leaf[t], (batch.support, batch.query))
