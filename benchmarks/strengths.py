@@ -45,6 +45,8 @@ class Flags:
 
     seeds: tuple[int, ...] = (0, 1)
     methods: tuple[str, ...] = tuple(GRID)
+    values: tuple[float, ...] = ()
+    """What to try instead of the values of the grid."""
     test_tasks: int = 100
 
 
@@ -87,7 +89,7 @@ def main(flags: RegressionFlags | ImageFlags) -> None:
     print("|---|---|---|---|---|---|")
     for name in flags.methods:
         setting, values = GRID[name]
-        for value in values:
+        for value in flags.values or values:
             found = tried(flags.experiment, flags, name, {setting: value})
             row = (name, setting, f"{value:g}", *(f"{one:.4f}" for one in found))
             print(f"| {' | '.join(row)} |", flush=True)
