@@ -47,8 +47,8 @@ class PLATIPUS(MAML):
 
     kl_weight: float = 0.025
     """Weight of the divergence beside the summed query loss; 1 is the evidence lower bound. With
-    less than the default, the posterior copies the query set on long streams; with more, the prior
-    learns less from a task (docs/baselines.md)."""
+    less the prior learns sooner, but where tasks are hard the posterior may come to copy the query
+    set, and then 1 is better (docs/baselines.md)."""
     initial_log_variance: float = -8.0
     """Logarithm of all variances at the beginning."""
     initial_rate: float = 0.01
