@@ -43,7 +43,7 @@ def main() -> None:
     learner = OnlineMixture(cool_down=150)
     key = jax.random.key(0)
     state = learner.init(key, batch(rng, False, 5))
-    step = jax.jit(learner.step)
+    step, predict = jax.jit(learner.step), jax.jit(learner.predict)
     for i in range(BATCHES):
         state, info = step(state, batch(rng, i >= REPLACED, 5), jax.random.fold_in(key, i))
         if info.spawned:
@@ -52,7 +52,7 @@ def main() -> None:
     for replaced in (False, True):
         test = batch(rng, replaced, 5)
         one = jax.tree.map(lambda leaf: leaf[0], test)
-        prediction = learner.predict(state, one.support, one.query.x)
+        prediction = predict(state, one.support, one.query.x)
         error = float(jnp.mean(jnp.square(prediction.mean - one.query.y)))
         print(
             f"a start of the {'new' if replaced else 'old'} heater: error {error:.3f}, "

@@ -19,7 +19,10 @@ from taskmix.tasks import check_batch
 LEARNER = MAML(MLP(hidden=(3,)), adaptation=Adaptation(steps=1))
 STREAM = FunctionStream(consecutive(("linear",), (4,)), tasks=2, support=3, query=3)
 BATCH = STREAM.batch(jax.random.key(0), 0).without_hints()
-STATE = LEARNER.init(jax.random.key(1), BATCH)
+KEY = jax.random.key(1)
+STATE = LEARNER.init(KEY, BATCH)
+# Traced once for all arrays of the same shapes and types.
+STEP = jax.jit(LEARNER.step)
 VALUES = (0.0, 1.0, -1.0, np.nan, np.inf, -np.inf, 1e38, -1e38, 1e-45)
 DTYPES = ("float32", "float16", "float64", "int8", "uint8", "int64", "bool", "complex64")
 SHAPES = st.lists(st.sampled_from([0, 1, 2, 3]), max_size=4)
@@ -57,7 +60,7 @@ def test_batch_is_refused_or_can_be_learned_from(part, field, array):
         return
     checked = jax.tree.map(jnp.asarray, checked)
     if checked.support.x.shape == BATCH.support.x.shape and field != "mask":
-        jax.eval_shape(LEARNER.step, STATE, checked, jax.random.key(0))
+        STEP.eval_shape(STATE, checked, KEY)
     for examples in (checked.support, checked.query):
         clean = examples.without_padding_values()
         assert np.isfinite(np.asarray(clean.x, dtype=float)).all()

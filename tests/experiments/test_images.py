@@ -94,8 +94,8 @@ def test_early_stopping_keeps_each_seeds_best_state():
 def test_few_shot_run_ends_with_a_test_on_new_classes(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "FINAL_EPISODES", 4)
     out = tmp_path / "run"
-    command = ["run", "few-shot", "--method", "maml", "--iterations", "2", "--out", str(out)]
-    assert main([*command, "--evaluate-every", "1", *TINY]) == 0
+    command = ["run", "few-shot", "--method", "prototypical", "--iterations", "2"]
+    assert main([*command, "--out", str(out), "--evaluate-every", "1", *TINY]) == 0
     summary = json.loads((out / "summary.json").read_text())
     assert summary["test"]["split"] == "test"
     assert summary["test"]["episodes"] == 4
