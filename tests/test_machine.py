@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from taskmix.machine import cores
+from taskmix.machine import ONE_THREAD, cores, threads
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system pins no processes")
@@ -24,3 +24,10 @@ def test_system_that_pins_no_processes_gives_all_cores(monkeypatch):
     assert cores() == 6
     monkeypatch.setattr(os, "cpu_count", lambda: None)
     assert cores() == 1
+
+
+def test_process_that_keeps_to_one_thread_is_told_so(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_something_else=1")
+    assert threads() == cores()
+    monkeypatch.setenv("XLA_FLAGS", f"--xla_cpu_something_else=1 {ONE_THREAD}")
+    assert threads() == 1

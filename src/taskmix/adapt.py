@@ -15,7 +15,7 @@ import optax
 from jaxtyping import Array, Float, PyTree
 
 from taskmix.likelihood import Likelihood, masked_mean
-from taskmix.machine import cores
+from taskmix.machine import threads
 from taskmix.models import Model
 from taskmix.tasks import Examples, TaskBatch
 
@@ -187,9 +187,9 @@ def one_after_the_other(
     """The mean of the tasks' gradients, each differentiated before the next but one is begun.
 
     ``task_gradient`` takes the parameters and one row of each of ``tasks``. What else it
-    gives gets an axis of tasks. Where there are two cores, two turns of the loop are compiled
-    as one: what they do does not depend on each other, so that the cores can share it. On a
-    single core that costs up to a fifth of the time.
+    gives gets an axis of tasks. Where there are two threads, two turns of the loop are compiled
+    as one: what they do does not depend on each other, so that threads can share it. For a
+    single one that costs up to a fifth of the time.
     """
     first = jax.tree.map(lambda leaf: leaf[0], tasks)
     shapes, _ = jax.eval_shape(task_gradient, params, *first)
@@ -199,7 +199,7 @@ def one_after_the_other(
         gradient, result = task_gradient(params, *task)
         return jax.tree.map(jnp.add, total, gradient), result
 
-    total, results = jax.lax.scan(add, nothing, tasks, unroll=min(2, cores()))
+    total, results = jax.lax.scan(add, nothing, tasks, unroll=min(2, threads()))
     count = jax.tree.leaves(tasks)[0].shape[0]
     return jax.tree.map(lambda leaf: leaf / count, total), results
 

@@ -34,12 +34,12 @@ from taskmix.experiments.methods import learner_class
 from taskmix.experiments.summary import Summary
 from taskmix.files import write_json
 from taskmix.learner import Learner
+from taskmix.machine import ONE_THREAD
 from taskmix.report import loss_figure, overview_figure, read_runs, responsibility_figure
 from taskmix.training import Settings
 from taskmix.training.loop import check_seeds
 from taskmix.training.watch import SIGNALS, Request, StopRequest, end_with_parent
 
-ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"
 # Spawned, because a process that has used JAX must not be forked.
 SPAWN = get_context("spawn")
 
