@@ -109,14 +109,44 @@ def test_few_shot_run_ends_with_a_test_on_new_classes(tmp_path, monkeypatch):
 def test_table_1_has_every_row_of_the_paper_for_one_and_five_shots(tmp_path, monkeypatch, capsys):
     paper = {"matching", "meta-lstm", "prototypical", "maml", "mt-net", "platipus", "versa"}
     assert paper | {f"mixture:{count}" for count in (2, 3, 4, 5)} <= {*reproduce.TABLE_METHODS}
-    # The cheapest stands for the rest, which would be compiled for minutes.
-    monkeypatch.setattr(reproduce, "TABLE_METHODS", ("prototypical",))
-    monkeypatch.setattr(run, "FINAL_EPISODES", 4)
+    only_the_cheapest(monkeypatch)
     command = ["reproduce", "table-1", "--iterations", "1", "--seeds", "0"]
     assert main([*command, "--out", str(tmp_path / "table"), *TINY]) == 0
     shown = capsys.readouterr().out
     for word in ("1-shot", "5-shot", "prototypical"):
         assert word in shown
+
+
+def test_table_1_has_the_columns_that_are_asked_for(tmp_path, monkeypatch, capsys):
+    only_the_cheapest(monkeypatch)
+    command = ["reproduce", "table-1", "--shots", "2", "--iterations", "1", "--seeds", "0"]
+    assert main([*command, "--out", str(tmp_path / "table"), *TINY]) == 0
+    assert [path.name for path in (tmp_path / "table").glob("*-shot")] == ["2-shot"]
+    shown = capsys.readouterr().out
+    assert "2-shot" in shown
+    assert "5-shot" not in shown
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--shot", "1"], "give that instead of --shot"),
+        (["--shot=5"], "give that instead of --shot"),
+        (["--shots", "1", "1"], "each once"),
+        (["--shots"], "at least one"),
+    ],
+)
+def test_table_1_refuses_columns_that_make_no_sense(tmp_path, capsys, flags, complaint):
+    out = tmp_path / "table"
+    assert main(["reproduce", "table-1", *flags, "--out", str(out), *TINY]) != 0
+    assert complaint in capsys.readouterr().err
+    assert not out.exists()
+
+
+def only_the_cheapest(monkeypatch):
+    """Stands for all rows, which would be compiled for minutes."""
+    monkeypatch.setattr(reproduce, "TABLE_METHODS", ("prototypical",))
+    monkeypatch.setattr(run, "FINAL_EPISODES", 4)
 
 
 @pytest.fixture(scope="module")

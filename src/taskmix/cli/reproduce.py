@@ -39,39 +39,54 @@ FIGURES = {
 
 TABLE = "table-1"
 TABLE_METHODS = (
-    *("matching", "meta-lstm", "prototypical", "maml", "mt-net", "platipus", "versa", "llama"),
+    *("matching", "matching-simple", "meta-lstm", "prototypical", "maml", "fomaml"),
+    *("mt-net", "t-net", "platipus", "versa", "llama"),
     *("mixture:2", "mixture:3", "mixture:4", "mixture:5", "nonparametric"),
 )
-TABLE_SHOTS = (1, 5)
+
+
+@dataclasses.dataclass(frozen=True)
+class TableFlags(SeveralFlags):
+    """Train what the paper's table compares, once for each number of shots."""
+
+    shots: tuple[int, ...] = (1, 5)
+    """Support images of a class: a column of the table each."""
 
 
 def main(arguments: Sequence[str]) -> None:
     name = first_argument(arguments, "figure or table", (*FIGURES, TABLE), "taskmix reproduce")
-    experiment = "few-shot" if name == TABLE else FIGURES[name].experiment
-    asked_for = with_experiment(SeveralFlags, chosen_experiment(experiment, arguments[1:]))
-    flags: Any = parse(asked_for, arguments[1:], f"taskmix reproduce {name}")
-    out = flags.out or Path("runs", name)
-    command = ["reproduce", *arguments]
+    arguments = list(arguments[1:])
     if name == TABLE:
-        _table(flags, out, command)
+        _table(arguments)
         return
     figure = FIGURES[name]
-    plan = planned(experiment, figure.methods, flags)
+    asked_for = with_experiment(SeveralFlags, chosen_experiment(figure.experiment, arguments))
+    flags: Any = parse(asked_for, arguments, f"taskmix reproduce {name}")
+    out = flags.out or Path("runs", name)
+    command = ["reproduce", name, *arguments]
+    plan = planned(figure.experiment, figure.methods, flags)
     request = plan.request()
     with owned(out, command), interruptible(out, request):
         comparison = plan.train(out, request)
     show(Console(), comparison, out, figure.draw(read_runs(out), out / "figures" / name))
 
 
-def _table(flags: Any, out: Path, command: Sequence[str]) -> None:
+def _table(arguments: Sequence[str]) -> None:
     """One comparison for each number of shots, and a table of them all."""
+    asked_for = with_experiment(TableFlags, chosen_experiment("few-shot", arguments))
+    flags: Any = parse(asked_for, arguments, f"taskmix reproduce {TABLE}")
+    if any(argument.split("=")[0] == "--shot" for argument in arguments):
+        raise ValueError(f"{TABLE} has a column for each of --shots; give that instead of --shot.")
+    if not flags.shots or len(set(flags.shots)) != len(flags.shots):
+        raise ValueError(f"--shots is {list(flags.shots)}; name at least one, and each once.")
+    out = flags.out or Path("runs", TABLE)
     plans = {}
-    for shot in TABLE_SHOTS:
+    for shot in flags.shots:
         experiment = dataclasses.replace(flags.experiment, shot=shot)
         of_shot = dataclasses.replace(flags, experiment=experiment)
         plans[shot] = planned("few-shot", TABLE_METHODS, of_shot)
-    request = plans[TABLE_SHOTS[0]].request()
-    with owned(out, command), interruptible(out, request):
+    request = plans[flags.shots[0]].request()
+    with owned(out, ["reproduce", TABLE, *arguments]), interruptible(out, request):
         comparisons = {
             shot: plan.train(out / f"{shot}-shot", request) for shot, plan in plans.items()
         }
