@@ -87,9 +87,9 @@ def test_stand_in_cannot_be_applied_to_two_tasks_at_once(batch):
         jax.vmap(IN_TURN.apply, (None, 0))(IN_TURN.init(KEY), batch.query.x)
 
 
-@pytest.mark.parametrize("cores", [1, 2])
-def test_meta_gradient_is_the_same_on_any_number_of_cores(batch, cores, monkeypatch):
-    monkeypatch.setattr(adapt, "cores", lambda: cores)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_meta_gradient_is_the_same_with_any_number_of_threads(batch, threads, monkeypatch):
+    monkeypatch.setattr(adapt, "threads", lambda: threads)
     params = AT_ONCE.init(KEY)
     expected, found = (
         jax.jit(functools.partial(meta_gradient, model, LIKELIHOOD, ADAPTATION))(params, batch)
