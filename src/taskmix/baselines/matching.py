@@ -11,8 +11,10 @@ import dataclasses
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
+from taskmix.adapt import meta_optimiser
 from taskmix.baselines.metric import LOG_ZERO, MetricLearner, memberships
 from taskmix.baselines.single import check_positive
 from taskmix.models import LSTM
@@ -43,6 +45,8 @@ class Matching(MetricLearner):
     attends to it several times; without, both are the encoder's.
     """
 
+    anneal_over: int = 0
+    """Iterations over which the meta rate falls to zero; 0 keeps it."""
     full_context: bool = True
     """Whether an embedding depends on the whole support set."""
     scale: float = 10.0
@@ -53,6 +57,9 @@ class Matching(MetricLearner):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(scale=self.scale, reads=self.reads)
+
+    def optimiser(self) -> optax.GradientTransformation:
+        return meta_optimiser(self.meta_rate, self.anneal_over)
 
     def init_comparison(self, key: Key[Array, ""]) -> FullContext | tuple[()]:
         if not self.full_context:

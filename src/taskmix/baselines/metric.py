@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
 
-from taskmix.adapt import meta_optimiser
 from taskmix.baselines.single import Single, check_positive, single_info, single_prediction
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Categorical, Likelihood, masked_mean
@@ -47,8 +46,6 @@ class MetricLearner(Single, abc.ABC):
     model: Model = Conv4()
     likelihood: Likelihood = Categorical()
     meta_rate: float = 1e-3
-    anneal_over: int = 0
-    """Iterations over which the meta rate falls to zero; 0 keeps it."""
     width: int | None = None
     """Filters of a convolution; None for as many as the model has."""
     memory: float = 0.9
@@ -73,9 +70,9 @@ class MetricLearner(Single, abc.ABC):
         """Classes of a task."""
         return conv4_of(self.model).outputs
 
+    @abc.abstractmethod
     def optimiser(self) -> optax.GradientTransformation:
         """What learns encoder and comparison."""
-        return meta_optimiser(self.meta_rate, self.anneal_over)
 
     def init_comparison(self, key: Key[Array, ""]) -> PyTree:
         """What there is to learn besides the encoder: nothing, unless a method says so."""

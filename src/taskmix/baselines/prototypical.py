@@ -25,15 +25,16 @@ class Prototypical(MetricLearner):
     """
 
     halve_every: int = 2000
-    """Batches after which the rate is halved, again and again, also while it is annealed."""
+    """Batches after which the rate is halved, again and again."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive(halve_every=self.halve_every)
 
     def optimiser(self) -> optax.GradientTransformation:
-        halved = optax.exponential_decay(1.0, self.halve_every, 0.5, staircase=True)
-        return optax.chain(super().optimiser(), optax.scale_by_schedule(halved))
+        return optax.adam(
+            optax.exponential_decay(self.meta_rate, self.halve_every, 0.5, staircase=True)
+        )
 
     def compare(
         self, params: PyTree, support: Examples, query: Float[Array, "query features"]
