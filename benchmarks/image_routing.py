@@ -22,7 +22,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from taskmix.adapt import task_loss
+from taskmix.adaptation import task_loss
 from taskmix.baselines import MAMLPerFamily
 from taskmix.evaluation.detection import area_under_roc
 from taskmix.experiments import EvolvingImages, build_learner

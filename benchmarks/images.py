@@ -27,7 +27,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from taskmix.adapt import Adaptation, meta_gradient
+from taskmix.adaptation import Adaptation, meta_gradient
 from taskmix.likelihood import Categorical
 from taskmix.mixture import FiniteMixture
 from taskmix.mixture.clusters import Clusters

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from taskmix.adapt import Adaptation, meta_gradient
+from taskmix.adaptation import Adaptation, meta_gradient
 from taskmix.baselines import CMAML, MAML
 from taskmix.baselines.maml import MAMLState
 from taskmix.models import MLP

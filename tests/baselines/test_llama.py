@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from taskmix.adapt import Adaptation
+from taskmix.adaptation import Adaptation
 from taskmix.baselines import LLAMA, MAML
 from taskmix.likelihood import Gaussian
 from taskmix.models import MLP, ResNet12

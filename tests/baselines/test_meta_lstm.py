@@ -11,7 +11,7 @@ import numpy as np
 import optax
 import pytest
 
-from taskmix.adapt import Adaptation, meta_gradient
+from taskmix.adaptation import Adaptation, meta_gradient
 from taskmix.baselines import MetaLSTM, meta_lstm
 from taskmix.baselines.meta_lstm import Gate, Learned, UpdateRule, preprocessed
 from taskmix.likelihood import Categorical

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from taskmix.adapt import Adaptation
+from taskmix.adaptation import Adaptation
 from taskmix.baselines import MAML, MMAML
 from taskmix.baselines.maml import MAMLState
 from taskmix.baselines.mmaml import Modulated, ModulatedParams, describe, effective

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from taskmix.adapt import Adaptation
+from taskmix.adaptation import Adaptation
 from taskmix.baselines import MAML, MTNet
 from taskmix.baselines.mt_net import MTNetParams, Transformed, draw_masks
 from taskmix.likelihood import Categorical

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from taskmix.adapt import Adaptation
+from taskmix.adaptation import Adaptation
 from taskmix.baselines import MAML, PLATIPUS
 from taskmix.baselines.normal import DiagonalNormal
 from taskmix.likelihood import Categorical

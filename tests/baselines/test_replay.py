@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from taskmix.adapt import Adaptation
+from taskmix.adaptation import Adaptation
 from taskmix.baselines import MAML, Replay
 from taskmix.baselines.replay import reservoir
 from taskmix.models import MLP

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from taskmix.adapt import Adaptation, adapted_loss
+from taskmix.adaptation import Adaptation, adapted_loss
 from taskmix.baselines import MAML, VCL
 from taskmix.baselines.maml import MAMLState
 from taskmix.baselines.normal import DiagonalNormal

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from taskmix.adapt import Adaptation
+from taskmix.adaptation import Adaptation
 from taskmix.evaluation import evaluate
 from taskmix.experiments import METHODS, build_learner
 from taskmix.learner import Told

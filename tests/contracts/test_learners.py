@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskmix.adapt import Adaptation
+from taskmix.adaptation import Adaptation
 from taskmix.baselines import MAML, MMAML, PLATIPUS, MAMLPerFamily, MTNet
 from taskmix.baselines.single import Single
 from taskmix.evaluation import evaluate

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from taskmix import adapt
-from taskmix.adapt import Adaptation, meta_gradient
+from taskmix.adaptation import Adaptation, meta_gradient
 from taskmix.baselines import MAML, MMAML, PLATIPUS, MAMLPerFamily, MTNet
 from taskmix.evaluation import evaluate
 from taskmix.learner import Told

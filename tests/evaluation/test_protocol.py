@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from taskmix.adapt import Adaptation
+from taskmix.adaptation import Adaptation
 from taskmix.baselines import MAML
 from taskmix.evaluation import Evaluation, evaluate, family_measures
 from taskmix.learner import Prediction, Told

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from taskmix.adapt import Adaptation
+from taskmix.adaptation import Adaptation
 from taskmix.learner import Learner
 from taskmix.models import MLP
 from taskmix.streams import FunctionStream, consecutive

@@ -23,7 +23,7 @@ from rich.console import Console
 from tests.fuzz.mutations import spoiled, spoiled_json
 
 import taskmix
-from taskmix.adapt import Adaptation
+from taskmix.adaptation import Adaptation
 from taskmix.baselines import MAML
 from taskmix.cli.interruptions import recalled
 from taskmix.experiments.group import Group, Keeping

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from taskmix.adapt import Adaptation
+from taskmix.adaptation import Adaptation
 from taskmix.mixture import FiniteMixture, OnlineMixture, PaperMixture
 from taskmix.mixture.calibration import Typical
 from taskmix.mixture.clusters import Clusters

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from taskmix.adapt import Adaptation
+from taskmix.adaptation import Adaptation
 from taskmix.likelihood import Gaussian
 from taskmix.mixture.calibration import (
     FITTED_SHARE,

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from taskmix.adapt import meta_gradient
+from taskmix.adaptation import meta_gradient
 from taskmix.mixture.responsibilities import judge
 
 KEY = jax.random.key(3)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from taskmix.adapt import Adaptation
+from taskmix.adaptation import Adaptation
 from taskmix.learner import Told
 from taskmix.likelihood import Categorical
 from taskmix.mixture import OnlineMixture

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from taskmix.adapt import Adaptation, meta_gradient
+from taskmix.adaptation import Adaptation, meta_gradient
 from taskmix.likelihood import Categorical
 from taskmix.models.conv4 import Conv4
 from taskmix.models.model import Model, parameter_count

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from taskmix.adapt import Adaptation, meta_gradient
+from taskmix.adaptation import Adaptation, meta_gradient
 from taskmix.likelihood import Categorical
 from taskmix.models.model import Model, parameter_count
 from taskmix.models.resnet12 import ResNet12

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from taskmix.adapt import Adaptation
+from taskmix.adaptation import Adaptation
 from taskmix.baselines import MAML
 from taskmix.evaluation import History
 from taskmix.mixture import OnlineMixture

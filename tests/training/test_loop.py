@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float, Int
 
-from taskmix.adapt import Adaptation
+from taskmix.adaptation import Adaptation
 from taskmix.baselines import MAML
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Gaussian

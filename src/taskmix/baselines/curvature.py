@@ -9,7 +9,7 @@ from functools import partial
 import jax
 from jaxtyping import Array, Float, Key, PyTree
 
-from taskmix.adapt import TaskResult, mean_gradient, query_result
+from taskmix.adaptation import TaskResult, mean_gradient, query_result
 from taskmix.baselines.maml import MAML
 from taskmix.models.kronecker import Factors, checked_tapped, fisher_factors
 from taskmix.tasks import Examples, TaskBatch

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, Key, PyTree
 
-from taskmix.adapt import meta_gradient_moments
+from taskmix.adaptation import meta_gradient_moments
 from taskmix.baselines.consolidation import Quadratic, begins_phase, choose, plus_scaled
 from taskmix.baselines.maml import Initialisation, MAMLState
 from taskmix.baselines.single import check_not_negative

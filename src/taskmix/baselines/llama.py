@@ -10,7 +10,7 @@ import dataclasses
 
 from jaxtyping import Array, Float, Key, PyTree
 
-from taskmix.adapt import TaskResult
+from taskmix.adaptation import TaskResult
 from taskmix.baselines.curvature import CurvatureMAML
 from taskmix.baselines.single import check_not_negative, check_positive
 from taskmix.models.kronecker import Factors, log_determinant

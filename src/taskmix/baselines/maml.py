@@ -12,7 +12,7 @@ import equinox as eqx
 import optax
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from taskmix.adapt import Adaptation, TaskResult, mean_gradient, meta_optimiser, query_result
+from taskmix.adaptation import Adaptation, TaskResult, mean_gradient, meta_optimiser, query_result
 from taskmix.baselines.single import Single, check_positive, query_info, single_prediction
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Gaussian, Likelihood, masked_mean

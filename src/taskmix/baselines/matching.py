@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from taskmix.adapt import meta_optimiser
+from taskmix.adaptation import meta_optimiser
 from taskmix.baselines.metric import LOG_ZERO, MetricLearner, memberships
 from taskmix.baselines.single import check_positive
 from taskmix.models import LSTM

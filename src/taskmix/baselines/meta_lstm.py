@@ -17,7 +17,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from taskmix.adapt import (
+from taskmix.adaptation import (
     TaskResult,
     clip_scale,
     meta_optimiser,

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from taskmix.adapt import TaskResult, mean_gradient, query_result
+from taskmix.adaptation import TaskResult, mean_gradient, query_result
 from taskmix.baselines.maml import MAML, MAMLState
 from taskmix.learner import Info
 from taskmix.models import Model, is_layer, units_of

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Int, Key, PyTree
 
-from taskmix.adapt import TaskResult
+from taskmix.adaptation import TaskResult
 from taskmix.baselines.maml import MAML, MAMLState
 from taskmix.learner import Info, Prediction, Told
 from taskmix.models import for_each

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from taskmix.adapt import clip_scale, mean_gradient, query_result, task_loss
+from taskmix.adaptation import clip_scale, mean_gradient, query_result, task_loss
 from taskmix.baselines.maml import MAML, MAMLState
 from taskmix.baselines.normal import DiagonalNormal
 from taskmix.baselines.single import single_info, single_prediction, size

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-from taskmix.adapt import TaskResult
+from taskmix.adaptation import TaskResult
 from taskmix.learner import Info, Prediction, State
 from taskmix.likelihood import Likelihood, masked_mean
 from taskmix.tasks import Examples

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from taskmix.adapt import TaskResult, mean_gradient, meta_optimiser
+from taskmix.adaptation import TaskResult, mean_gradient, meta_optimiser
 from taskmix.baselines.metric import among_present, class_means, encoder_like, memberships
 from taskmix.baselines.single import Single, check_positive, query_info, single_prediction
 from taskmix.learner import Info, Prediction, Told

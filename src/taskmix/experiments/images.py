@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
-from taskmix.adapt import Adaptation
+from taskmix.adaptation import Adaptation
 from taskmix.likelihood import Categorical
 from taskmix.models import Conv4, Model, ResNet12
 from taskmix.stores import ImageSplit, open_store, resized

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
-from taskmix.adapt import Adaptation
+from taskmix.adaptation import Adaptation
 from taskmix.likelihood import Gaussian
 from taskmix.models import MLP
 from taskmix.streams import FunctionStream, Schedule, consecutive, gradual, interleaved, recurring

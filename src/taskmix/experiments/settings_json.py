@@ -7,7 +7,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-from taskmix.adapt import Adaptation
+from taskmix.adaptation import Adaptation
 from taskmix.experiments.methods import METHODS, learner_class
 from taskmix.learner import Learner
 from taskmix.likelihood import Categorical, Gaussian

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from taskmix.adapt import Adaptation, task_loss
+from taskmix.adaptation import Adaptation, task_loss
 from taskmix.likelihood import Likelihood, masked_mean
 from taskmix.mixture.clusters import as_rows
 from taskmix.models import Model, for_each

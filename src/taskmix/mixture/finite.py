@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Int, Key, PyTree
 
-from taskmix.adapt import (
+from taskmix.adaptation import (
     Adaptation,
     mean_of_gradients,
     meta_gradient,

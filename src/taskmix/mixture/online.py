@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from taskmix.adapt import Adaptation, meta_gradient, meta_optimiser
+from taskmix.adaptation import Adaptation, meta_gradient, meta_optimiser
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Gaussian, Likelihood, masked_mean
 from taskmix.mixture.calibration import Typical, log_loss, signature, support_log_loss

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Int, Key, PyTree
 
-from taskmix.adapt import Adaptation, meta_optimiser
+from taskmix.adaptation import Adaptation, meta_optimiser
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Gaussian, Likelihood, masked_mean
 from taskmix.mixture.clusters import Clusters, grown

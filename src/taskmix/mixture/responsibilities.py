@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-from taskmix.adapt import Adaptation
+from taskmix.adaptation import Adaptation
 from taskmix.likelihood import Likelihood, masked_mean
 from taskmix.models import Model, for_each
 from taskmix.tasks import Examples, TaskBatch

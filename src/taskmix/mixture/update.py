@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from taskmix.adapt import Adaptation, TaskResult, adapted_loss, query_result, task_loss
+from taskmix.adaptation import Adaptation, TaskResult, adapted_loss, query_result, task_loss
 from taskmix.likelihood import Likelihood
 from taskmix.mixture.clusters import Clusters
 from taskmix.mixture.responsibilities import fit

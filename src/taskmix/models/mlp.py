@@ -1,8 +1,9 @@
-"""A fully connected network with rectified linear units."""
+"""A fully connected network."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -23,13 +24,19 @@ class Linear(eqx.Module):
 class MLP:
     """The regression network of the paper: two hidden layers of 40 units.
 
-    Weights start as N(0, init_scale^2), biases as zero.
+    Weights start as N(0, init_scale^2), biases as zero. With ``init_scale`` 0 the weights of a
+    layer start as N(0, 2 / its inputs) and the biases of the first one as N(0, 1), which spreads
+    the bends of the first layer over the inputs; so it is done for features.
     """
 
     inputs: int = 1
     hidden: tuple[int, ...] = (40, 40)
     outputs: int = 1
     init_scale: float = 0.1
+    activation: Literal["relu", "tanh"] = "relu"
+    """After hidden layers; after the last one as well if it is `tanh`."""
+    input_scale: float = 1.0
+    """What inputs are divided by."""
 
     one_at_a_time = False
 
@@ -42,6 +49,13 @@ class MLP:
     def init(self, key: Key[Array, ""]) -> tuple[Linear, ...]:
         sizes = (self.inputs, *self.hidden, self.outputs)
         keys = jax.random.split(key, len(sizes) - 1)
+        if not self.init_scale:
+            first, *others = (
+                Linear((2 / m) ** 0.5 * jax.random.normal(k, (m, n)), jnp.zeros(n))
+                for k, m, n in zip(keys, sizes[:-1], sizes[1:], strict=True)
+            )
+            bias = jax.random.normal(jax.random.fold_in(key, 0), first.bias.shape)
+            return (Linear(first.weight, bias), *others)
         return tuple(
             Linear(self.init_scale * jax.random.normal(k, (m, n)), jnp.zeros(n))
             for k, m, n in zip(keys, sizes[:-1], sizes[1:], strict=True)
@@ -62,9 +76,13 @@ class MLP:
         mask: Bool[Array, " examples"] | None,
         tap: Tap,
     ) -> Float[Array, "examples outputs"]:
+        bend = jax.nn.relu if self.activation == "relu" else jnp.tanh
+        if self.input_scale != 1:
+            x = x / self.input_scale
         for layer in params[:-1]:
-            x = jax.nn.relu(tap(layer, x, x @ layer.weight + layer.bias))
-        return tap(params[-1], x, x @ params[-1].weight + params[-1].bias)
+            x = bend(tap(layer, x, x @ layer.weight + layer.bias))
+        outputs = tap(params[-1], x, x @ params[-1].weight + params[-1].bias)
+        return jnp.tanh(outputs) if self.activation == "tanh" else outputs
 
     def adaptable(self, params: tuple[Linear, ...]) -> PyTree:
         return jax.tree.map(lambda _: True, params)

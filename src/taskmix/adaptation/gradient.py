@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PyTree
 
+from taskmix.adaptation.task_model import TaskResult
 from taskmix.likelihood import Likelihood, masked_mean
 from taskmix.machine import threads
 from taskmix.models import Model
@@ -80,13 +81,6 @@ def meta_optimiser(rate: float, anneal_over: int = 0) -> optax.GradientTransform
     if anneal_over < 0:
         raise ValueError(f"anneal_over is {anneal_over}; it must be 0 (never) or more.")
     return optax.adam(optax.cosine_decay_schedule(rate, anneal_over) if anneal_over else rate)
-
-
-class TaskResult(eqx.Module):
-    """How a cluster did on the query set of a task, after adaptation to its support set."""
-
-    loss: Float[Array, "*tasks"]
-    predicted: Float[Array, "*tasks query outputs"]
 
 
 def meta_gradient(

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
-from taskmix.adapt import Adaptation, meta_gradient, meta_optimiser, task_loss
+from taskmix.adaptation import Adaptation, meta_gradient, meta_optimiser, task_loss
 from taskmix.likelihood import Gaussian
 from taskmix.models import MLP
 from taskmix.models.mlp import Linear

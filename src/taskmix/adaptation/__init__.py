@@ -1,0 +1,51 @@
+"""From a cluster and a support set to a prediction: the task models."""
+
+from taskmix.adaptation.bayesian_head import BayesianHead as BayesianHead
+from taskmix.adaptation.gradient import (
+    Adaptation as Adaptation,
+)
+from taskmix.adaptation.gradient import (
+    adapted_loss as adapted_loss,
+)
+from taskmix.adaptation.gradient import (
+    clip_scale as clip_scale,
+)
+from taskmix.adaptation.gradient import (
+    mean_gradient as mean_gradient,
+)
+from taskmix.adaptation.gradient import (
+    mean_of_gradients as mean_of_gradients,
+)
+from taskmix.adaptation.gradient import (
+    meta_gradient as meta_gradient,
+)
+from taskmix.adaptation.gradient import (
+    meta_gradient_moments as meta_gradient_moments,
+)
+from taskmix.adaptation.gradient import (
+    meta_optimiser as meta_optimiser,
+)
+from taskmix.adaptation.gradient import (
+    one_after_the_other as one_after_the_other,
+)
+from taskmix.adaptation.gradient import (
+    query_result as query_result,
+)
+from taskmix.adaptation.gradient import (
+    task_loss as task_loss,
+)
+from taskmix.adaptation.task_model import (
+    Judgement as Judgement,
+)
+from taskmix.adaptation.task_model import (
+    Predictive as Predictive,
+)
+from taskmix.adaptation.task_model import (
+    TaskModel as TaskModel,
+)
+from taskmix.adaptation.task_model import (
+    TaskResult as TaskResult,
+)
+from taskmix.adaptation.task_model import (
+    together as together,
+)

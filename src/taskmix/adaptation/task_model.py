@@ -1,0 +1,100 @@
+"""What a cluster is made of: the contract behind which all ways to adapt look alike."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key, PyTree
+
+from taskmix.likelihood import Likelihood
+from taskmix.tasks import Examples
+
+Posterior = Any
+"""What a cluster knows of a task after it has seen the support set."""
+
+
+class TaskResult(eqx.Module):
+    """How a cluster did on the query set of a task, after adaptation to its support set."""
+
+    loss: Float[Array, "*tasks"]
+    predicted: Float[Array, "*tasks query outputs"]
+
+
+class Predictive(eqx.Module):
+    """The distribution of the targets of a query set, one value per example and output."""
+
+    mean: Float[Array, "*tasks query outputs"]
+    """The mean, or class probabilities."""
+    uncertainty: Float[Array, "*tasks query outputs"]
+    """Variance because the function is not known."""
+    noise: Float[Array, "*tasks query outputs"]
+    """Variance that would stay if it were."""
+
+    @property
+    def variance(self) -> Float[Array, "*tasks query outputs"]:
+        return self.uncertainty + self.noise
+
+
+class Judgement(eqx.Module):
+    """What one cluster makes of one task whose query is known."""
+
+    support: Float[Array, "*tasks"]
+    """Evidence of the support set."""
+    whole: Float[Array, "*tasks"]
+    """Evidence of all examples of the task."""
+    predictive: Predictive
+    """Of the query, from the support set alone."""
+
+
+@runtime_checkable
+class TaskModel(Protocol):
+    """From a cluster's parameters and a support set to a prediction; every method is of one task.
+
+    Padding is replaced by zeros before anything comes here; its mask is false.
+    """
+
+    @property
+    def likelihood(self) -> Likelihood:
+        """How predictions are judged."""
+
+    @property
+    def one_at_a_time(self) -> bool:
+        """Whether tasks are faster one after the other than all at once."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether the evidence is a probability, rather than a calibrated stand-in for one."""
+
+    def init(self, key: Key[Array, ""]) -> PyTree:
+        """Random parameters of a cluster."""
+
+    def loss(
+        self, params: PyTree, support: Examples, query: Examples
+    ) -> tuple[Float[Array, ""], TaskResult]:
+        """What the M-step minimises, and what the task came to."""
+
+    def evidence(self, params: PyTree, examples: Examples) -> Float[Array, ""]:
+        """log p(targets | inputs) of a set of examples under the cluster."""
+
+    def adapt(self, params: PyTree, support: Examples) -> Posterior:
+        """What the cluster knows after it has seen the support set."""
+
+    def predict(
+        self, posterior: Posterior, query_x: Array, query_mask: Bool[Array, " query"] | None
+    ) -> Predictive:
+        """The distribution of the targets of ``query_x``."""
+
+    def judge(self, params: PyTree, support: Examples, query: Examples) -> Judgement:
+        """Evidence and prediction of a whole task, for less than they would cost one by one."""
+
+
+def together(support: Examples, query: Examples) -> Examples:
+    """All examples of a task, those of the support set first."""
+    return Examples(
+        *(
+            jnp.concatenate(pair)
+            for pair in ((support.x, query.x), (support.y, query.y), (support.mask, query.mask))
+        )
+    )
