@@ -96,6 +96,42 @@ def test_ragged_batch_with_nan_in_its_padding_passes_the_check():
     assert check_batch(ragged) is ragged
 
 
+def family_hints(tasks=3):
+    return Hints(1 + jnp.arange(tasks), jnp.asarray(True))
+
+
+@pytest.mark.parametrize("hints", [None, family_hints()])
+def test_padded_batch_begins_with_the_tasks_it_had(hints):
+    small = TaskBatch(examples(count=4), examples(count=5), hints)
+    filled = small.padded(7)
+    np.testing.assert_array_equal(filled.real, [True] * 3 + [False] * 4)
+    jax.tree.map(np.testing.assert_array_equal, filled.take(jnp.arange(3)), small)
+    assert check_batch(filled) is filled
+
+
+def test_padding_keeps_the_types_of_targets():
+    images = Examples(jnp.ones((2, 4, 8, 8, 3)), jnp.ones((2, 4), int), jnp.ones((2, 4), bool))
+    filled = TaskBatch(images, images).padded(3)
+    assert filled.support.x.shape == (3, 4, 8, 8, 3)
+    assert filled.support.y.dtype == images.y.dtype
+
+
+def test_batch_that_is_full_is_not_padded():
+    jax.tree.map(np.testing.assert_array_equal, batch().padded(3), batch())
+
+
+def test_batch_cannot_be_padded_to_fewer_tasks():
+    with pytest.raises(ValueError, match="has 3 tasks, too many to be padded to 2"):
+        batch().padded(2)
+
+
+def test_task_with_any_example_is_real():
+    mask = jnp.array([[True, False], [False, False], [False, False]])
+    lone = Examples(jnp.zeros((3, 2, 1)), jnp.zeros((3, 2, 1)), mask)
+    other = Examples(lone.x, lone.y, jnp.roll(mask, 1, axis=0))
+    np.testing.assert_array_equal(TaskBatch(lone, other).real, [True, True, False])
+
+
 def set_at(where, task, example, value):
     return lambda: eqx.tree_at(where, batch(), replace_fn=lambda a: a.at[task, example].set(value))
 
@@ -132,6 +168,16 @@ def replaced(where, value):
             "Task 2 has no query example; drop the task",
         ),
         (
+            set_at(lambda b: b.support.mask, 1, slice(None), False),
+            "Task 1 has no support example; drop the task",
+        ),
+        (
+            lambda: eqx.tree_at(
+                lambda b: (b.support.mask, b.query.mask), batch(), replace_fn=jnp.zeros_like
+            ),
+            "at least one real task",
+        ),
+        (
             set_at(lambda b: b.support.x, 1, 3, jnp.nan),
             "support.x of task 1, example 3 is not finite",
         ),
@@ -150,7 +196,9 @@ def replaced(where, value):
         "mask of another size",
         "x of another size",
         "y of another size",
-        "empty task",
+        "task without query",
+        "task without support",
+        "padding only",
         "NaN in x",
         "infinity in y",
         "unpaired sets",

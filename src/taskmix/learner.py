@@ -56,6 +56,57 @@ LEVELS = (*(level / 20 for level in range(1, 20)), 0.975, 0.99, 0.999)
 """Probabilities of intervals whose widths a learner may keep; others lie in between."""
 
 
+class Mix(eqx.Module):
+    """A mixture of symmetric distributions, one per cluster and one for the background."""
+
+    weights: Float[Array, "*tasks parts"]
+    mean: Float[Array, "*tasks parts query outputs"]
+    deviation: Float[Array, "*tasks parts query outputs"]
+    """Standard deviations."""
+    widths: Float[Array, "*tasks parts levels"]
+    """Half the width of each part's own intervals of ``LEVELS``, in its standard deviations."""
+
+    def quantile(self, level: float) -> Float[Array, "*tasks query outputs"]:
+        """By bisection; the parts bracket what they are a mixture of."""
+        reach = 2 * self.widths[..., -1][..., None, None] * self.deviation
+        low, high = jnp.min(self.mean - reach, axis=-3), jnp.max(self.mean + reach, axis=-3)
+
+        def halve(_: int, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+            low, high = bounds
+            middle = (low + high) / 2
+            above = self.cumulative(middle) > level
+            return jnp.where(above, low, middle), jnp.where(above, middle, high)
+
+        low, high = jax.lax.fori_loop(0, 40, halve, (low, high))
+        return (low + high) / 2
+
+    def cumulative(
+        self, y: Float[Array, "*tasks query outputs"]
+    ) -> Float[Array, "*tasks query outputs"]:
+        """Probability of a target below ``y``."""
+        distance = (y[..., None, :, :] - self.mean) / self.deviation
+        inside = _interpolated(jnp.abs(distance), self.widths[..., None, None, :])
+        below = 0.5 + 0.5 * jnp.sign(distance) * inside
+        return jnp.sum(self.weights[..., None, None] * below, axis=-3)
+
+
+def _interpolated(
+    distance: Float[Array, "*values"], widths: Float[Array, "*values levels"]
+) -> Float[Array, "*values"]:
+    """Probability of less than a distance, given the ``widths`` that have the ``LEVELS``.
+
+    Between two of them it is linear; beyond the last, the rest falls with the third power.
+    """
+    levels = jnp.asarray((0.0, *LEVELS))
+    widths = jnp.concatenate([jnp.zeros_like(widths[..., :1]), widths], axis=-1)
+    widths = jnp.maximum(widths, 1e-9 * jnp.arange(1, levels.size + 1))
+    distance = distance[..., None]
+    step = jnp.clip((distance - widths[..., :-1]) / jnp.diff(widths, axis=-1), 0, 1)
+    inside = jnp.sum(jnp.nan_to_num(step) * jnp.diff(levels), axis=-1)
+    beyond = jnp.minimum(widths[..., -1] / jnp.maximum(distance[..., 0], 1e-9), 1)
+    return inside + (1 - levels[-1]) * (1 - beyond**3)
+
+
 class Prediction(eqx.Module):
     """The predictive distribution for the query of one task, and what it was made of.
 
@@ -72,8 +123,8 @@ class Prediction(eqx.Module):
     """Noise, uncertainty within the clusters and disagreement between them."""
     noise: Float[Array, "*tasks query outputs"] | None = None
     """The part of it that more support examples would not take away."""
-    widths: Float[Array, "*tasks levels"] | None = None
-    """Half the width of the intervals of ``LEVELS``, in standard deviations; None: normal."""
+    mix: Mix | None = None
+    """What intervals are made of; None: a normal distribution."""
     background: Float[Array, "*tasks"] | None = None
     """Posterior probability that no cluster explains the support set."""
     novelty: Float[Array, "*tasks"] | None = None
@@ -89,14 +140,9 @@ class Prediction(eqx.Module):
             raise ValueError(
                 "This learner does not know how uncertain it is; use one with a Bayesian head."
             )
-        if self.widths is None:
-            half = jax.scipy.stats.norm.ppf((1 + level) / 2)
-        else:
-            grid = jnp.asarray(LEVELS)
-            half = jnp.vectorize(lambda w: jnp.interp(level, grid, w), signature="(l)->()")(
-                self.widths
-            )[..., None, None]
-        half = half * jnp.sqrt(self.variance)
+        if self.mix is not None:
+            return self.mix.quantile((1 - level) / 2), self.mix.quantile((1 + level) / 2)
+        half = jax.scipy.stats.norm.ppf((1 + level) / 2) * jnp.sqrt(self.variance)
         return self.mean - half, self.mean + half
 
 

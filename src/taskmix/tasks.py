@@ -54,11 +54,44 @@ class Hints(eqx.Module):
 
 
 class TaskBatch(eqx.Module):
-    """A meta-batch: every task has a support set to adapt on and a query set to be judged on."""
+    """A meta-batch: every task has a support set to adapt on and a query set to be judged on.
+
+    Batches may be ragged, too: a task without a single real example is padding and changes
+    nothing.
+    """
 
     support: Examples
     query: Examples
     hints: Hints | None = None
+
+    @property
+    def real(self) -> Bool[Array, "*tasks"]:
+        """Which tasks are not padding."""
+        return jnp.any(self.support.mask, axis=-1) | jnp.any(self.query.mask, axis=-1)
+
+    def padded(self, tasks: int) -> TaskBatch:
+        """The same batch filled up to so many tasks, so that all batches have one shape.
+
+        The family that hints give for padding is 0 and means nothing.
+
+        >>> x = jnp.ones((3, 4, 1))
+        >>> batch = TaskBatch(Examples.full(x, x), Examples.full(x, x)).padded(5)
+        >>> batch.real.tolist()
+        [True, True, True, False, False]
+        """
+        present = self.query.mask.shape[0]
+        if tasks < present:
+            raise ValueError(
+                f"The batch has {present} tasks, too many to be padded to {tasks}; split it."
+            )
+
+        def filled(leaf: Array) -> Array:
+            nothing = jnp.zeros((tasks - present, *leaf.shape[1:]), leaf.dtype)
+            return jnp.concatenate([jnp.asarray(leaf), nothing])
+
+        support, query = jax.tree.map(filled, (self.support, self.query))
+        hints = self.hints and Hints(filled(self.hints.family), self.hints.boundary)
+        return TaskBatch(support, query, hints)
 
     def take(self, tasks: Int[Array, " some"]) -> TaskBatch:
         """Only the tasks with these numbers."""
@@ -78,8 +111,8 @@ class TaskBatch(eqx.Module):
 def check_batch(batch: TaskBatch) -> TaskBatch:
     """Return ``batch``, or raise a ``ValueError`` that names what is wrong with it.
 
-    Needs concrete values, so it is called on data that enters from outside and not
-    inside a compiled loop.
+    Tasks without any example are padding; at least one task must be real. Needs concrete
+    values, so it is called on data that enters from outside and not inside a compiled loop.
     """
     for name, examples in (("support", batch.support), ("query", batch.query)):
         x, y, mask = (np.asarray(a) for a in (examples.x, examples.y, examples.mask))
@@ -104,11 +137,6 @@ def check_batch(batch: TaskBatch) -> TaskBatch:
                 f"{name} holds inputs of type {x.dtype} and targets of type {y.dtype}; inputs "
                 f"must be floats, targets floats or class numbers."
             )
-        empty = np.flatnonzero(~mask.any(axis=1))
-        if empty.size:
-            raise ValueError(
-                f"Task {empty[0]} has no {name} example; drop the task or give it at least one."
-            )
         for field, values in (("x", x), ("y", y)):
             if np.issubdtype(values.dtype, np.floating):
                 bad = ~np.isfinite(values) & mask.reshape(mask.shape + (1,) * (values.ndim - 2))
@@ -123,6 +151,7 @@ def check_batch(batch: TaskBatch) -> TaskBatch:
             f"There are {batch.support.mask.shape[0]} support sets but "
             f"{batch.query.mask.shape[0]} query sets; a task needs one of each."
         )
+    _check_tasks(batch)
     for field in ("x", "y"):
         one, other = (np.shape(getattr(e, field))[2:] for e in (batch.support, batch.query))
         if one != other:
@@ -131,3 +160,19 @@ def check_batch(batch: TaskBatch) -> TaskBatch:
                 f"they must be of one kind."
             )
     return batch
+
+
+def _check_tasks(batch: TaskBatch) -> None:
+    """A task has examples of both kinds, or of neither, and not all are padding."""
+    given = {
+        name: np.asarray(examples.mask).any(axis=1)
+        for name, examples in (("support", batch.support), ("query", batch.query))
+    }
+    for name, other in (("support", "query"), ("query", "support")):
+        lacking = np.flatnonzero(~given[name] & given[other])
+        if lacking.size:
+            raise ValueError(
+                f"Task {lacking[0]} has no {name} example; drop the task or give it at least one."
+            )
+    if not given["query"].any():
+        raise ValueError("Task 0 and all others are padding; a batch needs at least one real task.")

@@ -7,6 +7,7 @@ import pytest
 
 from taskmix.adaptation import Adaptation
 from taskmix.baselines import MAML
+from taskmix.learner import Growing, Learner
 from taskmix.models import MLP
 from taskmix.tasks import Examples, TaskBatch
 
@@ -78,6 +79,6 @@ def test_prediction_is_that_of_the_adapted_line(state, batch):
     np.testing.assert_array_equal(prediction.components[0], prediction.mean)
 
 
-def test_there_is_always_room_and_growth_changes_nothing(state):
-    assert LEARNER.has_room(state, 10**6)
-    assert LEARNER.grow(state) is state
+def test_learner_without_clusters_has_nothing_to_grow():
+    assert isinstance(LEARNER, Learner)
+    assert not isinstance(LEARNER, Growing)

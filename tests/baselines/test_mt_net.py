@@ -117,13 +117,21 @@ def test_masked_units_stay_bit_for_bit_in_all_inner_steps_and_the_others_move(st
         assert (after.bias[on] != before.bias[on]).all()
 
 
-def test_each_task_of_a_step_has_a_mask_of_its_own_and_the_error_is_under_it(step, state, batch):
+def test_each_task_of_a_step_has_a_mask_of_its_own_and_the_loss_is_under_it(step, state, batch):
     _, info = step(state, batch, KEY)
+    losses = []
     for task, key in enumerate(jax.random.split(KEY, 3)):
         support, query = jax.tree.map(lambda leaf, t=task: leaf[t], (batch.support, batch.query))
         adapted = LEARNER._adapt_masked(state.params, support, key)
-        residual = MODEL.apply(adapted, query.x) - query.y
-        np.testing.assert_allclose(info.error[task], np.square(residual).mean(), rtol=1e-4)
+        losses.append(np.square(MODEL.apply(adapted, query.x) - query.y).mean())
+    np.testing.assert_allclose(info.loss, np.mean(losses), rtol=1e-4)
+
+
+def test_error_of_a_step_is_that_of_a_prediction(step, state, batch):
+    _, info = step(state, batch, KEY)
+    one = jax.tree.map(lambda leaf: leaf[0], batch)
+    predicted = LEARNER.predict(state, one.support, one.query.x).mean
+    np.testing.assert_allclose(info.error[0], np.square(predicted - one.query.y).mean(), rtol=1e-4)
 
 
 def test_step_learns_transforms_and_masks_too(step, state, batch):

@@ -15,22 +15,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskmix.adaptation import Adaptation
-from taskmix.baselines import MAML, MMAML, PLATIPUS, MAMLPerFamily, MTNet
+from taskmix.baselines import MAML, MMAML, PLATIPUS, MTNet, PerFamily
 from taskmix.baselines.single import Single
 from taskmix.evaluation import evaluate
-from taskmix.experiments import METHODS, build_learner
-from taskmix.learner import Info, Learner, Prediction, State, Told
+from taskmix.experiments import METHODS, Regression, build_learner
+from taskmix.learner import Growing, Info, Learner, Prediction, State, Told
 from taskmix.mixture import FiniteMixture, OnlineMixture, PaperMixture
-from taskmix.models import MLP
 from taskmix.streams import FunctionStream, consecutive, interleaved
 from taskmix.tasks import Examples, Hints, TaskBatch
 
-PARTS = {
-    "model": MLP(hidden=(8,)),
-    "adaptation": Adaptation(steps=1, rate=0.05),
-    "families": 2,
-    "meta_rate": 1e-2,
-}
+PARTS = Regression(
+    families=("linear", "sinusoid"),
+    lengths=(50, 50),
+    hidden=(8,),
+    adaptation=Adaptation(steps=1, rate=0.05),
+    meta_rate=1e-2,
+    head_rate=1e-2,
+).learner_settings()
 STREAM = FunctionStream(interleaved(("linear", "sinusoid"), 100), tasks=3, support=4, query=5)
 # Of the same shapes, so that a step compiled for one serves the other.
 EASY = FunctionStream(consecutive(("linear",), (200,)), tasks=3, support=4, query=5)
@@ -106,11 +107,22 @@ def test_info_has_the_shapes_of_the_batch_and_the_clusters(trained):
     _, info = trained.step(trained.state, batch_at(3), KEY)
     clusters = trained.predict_first(batch_at(3)).responsibilities.shape[0]
     assert isinstance(info, Info)
-    chex.assert_shape([info.loss, info.clusters, info.spawned, info.suspicion], ())
+    chex.assert_shape([info.loss, info.spawned, info.alarm, info.suspicion], ())
     chex.assert_shape(info.error, (3,))
     chex.assert_shape(info.responsibilities, (3, clusters))
-    assert info.spawned.dtype == bool
-    assert jnp.issubdtype(info.clusters.dtype, jnp.integer)
+    chex.assert_shape(info.alive, (clusters,))
+    assert {info.spawned.dtype, info.alarm.dtype, info.alive.dtype} == {jnp.dtype(bool)}
+    assert 0 <= info.suspicion <= 1
+    assert info.clusters >= 1
+
+
+def test_cluster_is_opened_in_a_row_that_was_empty(trained):
+    """So that whoever counts rows knows which cluster is which."""
+    state, before = trained.step(trained.state, batch_at(3), KEY)
+    for iteration in range(4, 8):
+        state, after = trained.step(state, batch_at(iteration), KEY)
+        assert int((after.alive & ~before.alive).sum()) == int(after.spawned)
+        before = after
 
 
 def test_batch_may_have_fewer_tasks(trained):
@@ -126,16 +138,41 @@ def test_batch_may_have_fewer_tasks(trained):
 def test_prediction_has_the_shapes_of_the_query_and_the_clusters(trained):
     prediction = trained.predict_first(batch_at(3))
     clusters = prediction.responsibilities.shape[0]
-    chex.assert_shape([prediction.mean, prediction.variance], (5, 1))
     chex.assert_shape(prediction.components, (clusters, 5, 1))
-    chex.assert_shape(prediction.novelty, ())
+    for shape, parts in (
+        ((5, 1), (prediction.mean, prediction.variance, prediction.noise)),
+        ((), (prediction.novelty, prediction.background)),
+    ):
+        chex.assert_shape([part for part in parts if part is not None], shape)
 
 
 def test_prediction_is_finite_and_within_bounds(trained):
     prediction = trained.predict_first(batch_at(3))
-    chex.assert_tree_all_finite((prediction.mean, prediction.variance, prediction.novelty))
-    assert (prediction.variance >= 0).all()
-    assert 0 <= prediction.novelty <= 1
+    chex.assert_tree_all_finite(known(prediction))
+    for share in (prediction.novelty, prediction.background):
+        assert share is None or 0 <= share <= 1
+    if prediction.variance is not None:
+        assert (prediction.variance >= 0).all()
+    if prediction.noise is not None:
+        assert (prediction.noise <= prediction.variance * (1 + 1e-5)).all()
+
+
+def test_wider_interval_holds_the_narrower_one(trained):
+    prediction = trained.predict_first(batch_at(3))
+    if prediction.variance is None:
+        with pytest.raises(ValueError, match="does not know how uncertain it is"):
+            prediction.interval(0.9)
+        return
+    (low, high), (lower, higher) = (prediction.interval(level) for level in (0.5, 0.9))
+    assert (lower < low).all()
+    assert (low < high).all()
+    assert (high < higher).all()
+
+
+def known(prediction: Prediction) -> tuple[jax.Array | None, ...]:
+    """What does not depend on how many clusters there is room for."""
+    names = ("mean", "variance", "noise", "background", "novelty")
+    return tuple(getattr(prediction, name) for name in names)
 
 
 def test_step_keeps_structure_shapes_and_types_of_the_state(trained):
@@ -169,13 +206,16 @@ def test_example_gives_shapes_only(trained):
 
 
 def test_responsibilities_are_a_distribution_over_living_clusters(trained):
+    """What is left of a task went to the background; without one, nothing is."""
     _, info = trained.step(trained.state, batch_at(3), KEY)
     prediction = trained.predict_first(batch_at(3))
+    background = 0.0 if prediction.background is None else prediction.background
+    np.testing.assert_allclose(prediction.responsibilities.sum() + background, 1, rtol=1e-5)
     for shares in (*info.responsibilities, prediction.responsibilities):
-        np.testing.assert_allclose(shares.sum(), 1, rtol=1e-6)
+        assert shares.sum() <= 1 + 1e-5
+        assert prediction.background is not None or shares.sum() >= 1 - 1e-5
         assert (shares >= 0).all()
-        # Clusters are born in order, so the dead ones are the last.
-        assert not shares[int(info.clusters) :].any()
+        assert not shares[~info.alive].any()
 
 
 def test_error_is_that_of_the_prediction_before_learning(trained):
@@ -192,22 +232,27 @@ def test_error_is_that_of_the_prediction_before_learning(trained):
 
 def test_room_for_one_step_is_there_or_comes_with_growth(trained):
     state, learner = trained.state, trained.learner
+    skip_unless_growing(learner)
     if not learner.has_room(state, 1):
         state = learner.grow(state)
     assert learner.has_room(state, 1)
 
 
+def skip_unless_growing(learner: Learner) -> None:
+    if not isinstance(learner, Growing):
+        pytest.skip("opens no clusters")
+
+
 def test_growth_changes_no_prediction(trained):
+    skip_unless_growing(trained.learner)
     batch = batch_at(3)
     grown = dataclasses.replace(trained, state=trained.learner.grow(trained.state))
     before, after = trained.predict_first(batch), grown.predict_first(batch)
-    chex.assert_trees_all_equal(
-        (after.mean, after.variance, after.novelty), (before.mean, before.variance, before.novelty)
-    )
+    chex.assert_trees_all_equal(known(after), known(before))
 
 
 def skip_without_clusters(learner: Learner) -> None:
-    if isinstance(learner, Single) and type(learner) not in (MAML, MAMLPerFamily):
+    if isinstance(learner, Single) and type(learner) is not MAML:
         pytest.skip("has no clusters: MAML stands for all of these")
 
 
@@ -255,6 +300,42 @@ def test_content_of_padding_changes_no_bit_of_a_prediction(trained, fill_x, fill
     expected = trained.predict_first(ragged(0.0, 0.0))
     chex.assert_trees_all_equal(trained.predict_first(ragged(fill_x, fill_y)), expected)
     chex.assert_tree_all_finite(expected)
+
+
+def with_padding_tasks(fill: float) -> TaskBatch:
+    """The batch after training with two more tasks, of which nothing is real."""
+    batch = batch_at(3).padded(5)
+
+    def filled(examples: Examples) -> Examples:
+        real = examples.mask[..., None]
+        return Examples(
+            jnp.where(real, examples.x, fill), jnp.where(real, examples.y, fill), examples.mask
+        )
+
+    return dataclasses.replace(batch, support=filled(batch.support), query=filled(batch.query))
+
+
+def test_content_of_padding_tasks_changes_no_bit_of_a_step(trained):
+    expected = trained.step(trained.state, with_padding_tasks(0.0), KEY)
+    found = trained.step(trained.state, with_padding_tasks(math.nan), KEY)
+    chex.assert_trees_all_equal(found, expected)
+
+
+def test_padding_tasks_have_no_error_and_no_cluster(trained):
+    _, info = trained.step(trained.state, with_padding_tasks(1.0), KEY)
+    np.testing.assert_array_equal(np.isnan(info.error), [False] * 3 + [True] * 2)
+    assert not info.responsibilities[3:].any()
+    assert np.isfinite(info.loss)
+
+
+def test_batch_with_padding_tasks_is_the_batch_without_them(trained):
+    after, info = trained.step(trained.state, with_padding_tasks(math.nan), KEY)
+    expected, expected_info = trained.step(trained.state, batch_at(3), KEY)
+    chex.assert_trees_all_close(after, expected, rtol=1e-4, atol=1e-6)
+    real = (info.error[:3], info.responsibilities[:3], info.loss, info.alive)
+    expected_real = (expected_info.error, expected_info.responsibilities)
+    expected_real += (expected_info.loss, expected_info.alive)
+    chex.assert_trees_all_close(real, expected_real, rtol=1e-4, atol=1e-6)
 
 
 def test_task_with_padding_is_the_task_without_it(trained):
@@ -323,8 +404,8 @@ def test_learner_told_nothing_ignores_what_hints_say(trained):
         (Adaptation, "clip", -1.0),
         (MAML, "meta_rate", 0.0),
         (MAML, "meta_rate", math.nan),
-        (MAMLPerFamily, "meta_rate", -1e-3),
-        (MAMLPerFamily, "families", 0),
+        (PerFamily, "meta_rate", -1e-3),
+        (PerFamily, "families", 0),
         (PLATIPUS, "kl_weight", -1e-4),
         (PLATIPUS, "initial_rate", math.nan),
         (PLATIPUS, "samples", 0),

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from taskmix.evaluation import Detection, area_under_roc, detection, shifts
+from taskmix.evaluation import ALARM_GRACE, Detection, area_under_roc, detection, shifts
 from taskmix.streams import Phase
 
 A, B, C = Phase(0, 100, ("a",)), Phase(100, 200, ("b",)), Phase(200, 300, ("c",))
@@ -39,6 +39,23 @@ def test_a_gradual_change_is_one_shift_from_its_first_mixed_batch_on():
 )
 def test_spawns_are_matched_with_shifts(spawns, expected):
     assert detection(CONSECUTIVE, spawns) == expected
+
+
+LONG = (Phase(0, 300, ("a",)), Phase(300, 900, ("b",)))
+
+
+@pytest.mark.parametrize(
+    ("alarms", "expected"),
+    [
+        ([300, 350, 399], Detection((0,), missed=0, false=0)),
+        ([300, 400, 401], Detection((0,), missed=0, false=2)),
+        ([650], Detection((350,), missed=0, false=0)),
+        ([0, 299], Detection((), missed=1, false=2)),
+    ],
+    ids=["at once and again", "later again", "late", "before"],
+)
+def test_alarms_soon_after_a_shift_are_never_false(alarms, expected):
+    assert detection(LONG, alarms, ALARM_GRACE) == expected
 
 
 def test_a_spawn_in_a_recurring_phase_is_false():

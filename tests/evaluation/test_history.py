@@ -67,7 +67,6 @@ def test_family_of_several_tasks_has_their_mean_share():
     responsibilities = np.array([[[1.0, 0.0], [1.0, 0.0]], [[0.4, 0.6], [0.0, 1.0]]])
     history.add(0, np.zeros((2, 2)), np.array([[0, 0], [0, 1]]), responsibilities)
     np.testing.assert_allclose(history.shares[0], [[1.4, 0.6], [0.0, 1.0], [1.2, 0.8]])
-    np.testing.assert_array_equal(history.batches[0], [2, 1, 2])
 
 
 def test_cluster_that_is_born_later_has_had_no_share():
@@ -77,6 +76,34 @@ def test_cluster_that_is_born_later_has_had_no_share():
         shares = np.full((2, 1, clusters), 1 / clusters)
         history.add(start, np.zeros((2, 1)), np.zeros((2, 1), dtype=int), shares)
     np.testing.assert_allclose(history.shares[0, 0], [2 + 2 / 3, 2 / 3, 2 / 3])
+
+
+def padded(array, value):
+    """With one more task per batch."""
+    return np.concatenate([array, np.full_like(array[:, :1], value)], axis=1)
+
+
+def test_tasks_without_an_error_change_nothing():
+    rng = np.random.default_rng(1)
+    error, family = rng.random((100, 3)), rng.integers(0, 2, (100, 3))
+    shares = rng.dirichlet(np.ones(4), (100, 3))[..., :3]
+    phases = (Phase(0, 100, ("a", "b")),)
+    with_padding, without = (History.begin(phases, 2) for _ in range(2))
+    without.add(0, error, family, shares)
+    # Whatever stands where there is no task.
+    with_padding.add(0, padded(error, np.nan), padded(family, 1), padded(shares, 0.7))
+    for field in dataclasses.fields(History):
+        np.testing.assert_array_equal(
+            getattr(with_padding, field.name), getattr(without, field.name)
+        )
+
+
+def test_family_that_the_background_takes_has_no_owner_and_no_leader():
+    shares = np.zeros((400, 2))
+    shares[100:200] = shares[300:] = [0.0, 1.0]
+    history = history_of(RECURRING, shares)
+    assert history.owner(A) is None
+    assert history.return_delays() == (None, 0)
 
 
 def test_return_delay_counts_batches_until_the_old_owner_leads():

@@ -30,23 +30,27 @@ class Constants:
 
     told: Told = Told.NOTHING
     likelihood: Gaussian = Gaussian()
-    model: MLP = MLP()
+    one_at_a_time: bool = False
+    variance: float | None = None
+    background: float | None = None
+    knows_novelty: bool = True
 
     def predict(self, state, support, query_x, hints=None, query_mask=None):
         first = jnp.zeros(()) if hints is None else hints.family.astype(float)
         ones = jnp.ones_like(query_x)
         return Prediction(
             mean=(0.75 * first + 0.25 * state) * ones,
-            variance=jnp.zeros_like(query_x),
+            variance=None if self.variance is None else self.variance * ones,
+            background=None if self.background is None else jnp.asarray(self.background),
             components=jnp.stack([first * ones, state * ones, jnp.nan * ones]),
             responsibilities=jnp.array([0.75, 0.25, 0.0]),
-            novelty=jnp.mean(support.y),
+            novelty=jnp.mean(support.y) if self.knows_novelty else None,
         )
 
     def init(self, key, example):
         raise NotImplementedError
 
-    step = has_room = grow = parameters = init
+    step = parameters = init
 
 
 def examples(y, mask=None):
@@ -73,6 +77,30 @@ def test_errors_of_the_mixture_and_of_each_cluster_by_hand():
     np.testing.assert_allclose(judged.component_error, [[[5.0, 1.0, np.inf]]])
     np.testing.assert_allclose(judged.responsibilities, [[[0.75, 0.25, 0.0]]])
     np.testing.assert_allclose(judged.novelty, [[7.0]])
+
+
+def test_what_a_learner_does_not_know_is_not_a_number_but_its_background_is_nothing():
+    test = TaskBatch(examples([[[7.0]]]), examples([[[1.0, 3.0]]]))
+    judged = judge(Constants(knows_novelty=False), jnp.asarray(2.0), test)
+    np.testing.assert_array_equal(judged.covered, [[np.nan]])
+    np.testing.assert_array_equal(judged.novelty, [[np.nan]])
+    np.testing.assert_array_equal(judged.background, [[0.0]])
+
+
+def test_covered_targets_are_those_within_the_90_percent_interval():
+    # The mixture says 0.5 with a standard deviation of 2, so 0.5 - 3.29 to 0.5 + 3.29.
+    mask = [[[True, True, True, False]]]
+    test = TaskBatch(examples([[[7.0]]]), examples([[[-2.7, 3.7, 3.9, 0.0]]], mask))
+    judged = judge(Constants(variance=4.0, background=0.25), jnp.asarray(2.0), test)
+    np.testing.assert_allclose(judged.covered, [[2 / 3]])
+    np.testing.assert_allclose(judged.background, [[0.25]])
+
+
+def test_coverage_of_normal_targets_is_what_the_interval_promises():
+    y = 0.5 + 2 * np.random.default_rng(0).normal(size=(1, 100, 200))
+    test = TaskBatch(examples(np.zeros((1, 100, 1))), examples(y))
+    judged = judge(Constants(variance=4.0), jnp.asarray(2.0), test)
+    np.testing.assert_allclose(np.mean(judged.covered), 0.9, atol=0.005)
 
 
 def test_masked_query_examples_do_not_count_even_if_they_are_not_numbers():
@@ -175,6 +203,8 @@ def hand_made_evaluation():
         component_error=jnp.array([[[1.0, 4.0, jnp.inf], [2.0, jnp.inf, jnp.inf]]]),
         responsibilities=jnp.array([[[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]]),
         novelty=jnp.zeros((1, 2)),
+        background=jnp.array([[0.0, 0.5]]),
+        covered=jnp.array([[0.75, 1.0]]),
     )
 
 
@@ -187,8 +217,16 @@ def test_family_measures_by_hand():
             "oracle": 1.5,
             "component_error": [1.5, None],
             "responsibilities": [0.75, 0.25],
+            "background": 0.25,
+            "coverage": 0.875,
         }
     }
+
+
+def test_coverage_that_is_not_known_is_none():
+    unknown = eqx.tree_at(lambda e: e.covered, hand_made_evaluation(), jnp.full((1, 2), jnp.nan))
+    measures = family_measures(unknown, ["a"], np.array([True, True, False]))
+    assert measures["a"]["coverage"] is None
 
 
 def test_family_measures_of_diverged_clusters_are_valid_json():

@@ -22,7 +22,6 @@ from taskmix.experiments import run
 from taskmix.experiments.group import Keeping
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Gaussian
-from taskmix.models import MLP
 from taskmix.streams import Phase
 from taskmix.tasks import Examples, Hints, TaskBatch
 from taskmix.training import Chunk, Pause, Settings
@@ -68,8 +67,8 @@ class Arithmetic:
     """A learner that only says what its state looks like."""
 
     rate: float = 0.5
-    model: MLP = MLP()
     likelihood: Gaussian = Gaussian()
+    one_at_a_time: bool = False
     told: Told = Told.NOTHING
 
     def init(self, key, example) -> Parts:
@@ -111,7 +110,11 @@ class Experiment:
 
 
 def train(learner, stream, seeds, settings, observer, start=None, pause=None) -> None:
-    """Every number depends on the seed and on all numbers before it; the second chunk grows."""
+    """Every number depends on the seed and on all numbers before it; the second chunk grows.
+
+    The cluster that is born then is removed in iteration 6, and another takes its row in 9;
+    there are alarms from 7 to 9.
+    """
     rows = np.arange(len(seeds))
     state = start.state if start else first_states(seeds)
     seconds = start.seconds if start else 0.0
@@ -142,15 +145,17 @@ def train(learner, stream, seeds, settings, observer, start=None, pause=None) ->
         observer(chunk_of(stop, since, state, grown, seconds))
 
 
-def given_of(iteration: int, weights, spawned: bool) -> Given:
+def given_of(iteration: int, weights, grown: bool) -> Given:
     seeds, capacity = weights.shape[:2]
+    alive = np.arange(capacity) < (1 if iteration in (6, 7, 8) else 2)
     loss = np.square(weights).sum(axis=(1, 2))[:, None]
     leaves = (
         loss,
         np.stack([loss, 2 * loss], axis=2),
         np.full((seeds, 1, 2, capacity), 1 / capacity),
-        np.full((seeds, 1), capacity),
-        np.full((seeds, 1), spawned),
+        np.tile(alive, (seeds, 1, 1)),
+        np.full((seeds, 1), grown or iteration == 9),
+        np.full((seeds, 1), 7 <= iteration <= 9),
         np.zeros((seeds, 1)),
     )
     info = jax.tree.unflatten(jax.tree.structure(INFO), leaves)
@@ -171,7 +176,8 @@ INFO = Info(
     jnp.asarray(0.0),
     jnp.zeros(1),
     jnp.zeros((1, 1)),
-    jnp.asarray(1),
+    jnp.ones(1, dtype=bool),
+    jnp.asarray(False),
     jnp.asarray(False),
     jnp.zeros(()),
 )
@@ -183,7 +189,9 @@ def chunk_of(stop: int, since: Given | None, state: Parts, grown: bool, seconds:
     error = np.broadcast_to(error, (seeds, 2, 3))
     shares = np.full((seeds, 2, 3, capacity), 1 / capacity)
     components = np.broadcast_to(error[..., None], shares.shape)
-    evaluation = Evaluation(*map(jnp.asarray, (error, components, shares, error)))
+    unknown = np.full_like(error, np.nan)
+    leaves = (error, components, shares, unknown, np.zeros_like(error), unknown)
+    evaluation = Evaluation(*map(jnp.asarray, leaves))
     info, families, skips = since or (None, None, None)
     return Chunk(stop, info, families, evaluation, state, grown, seconds, skips)
 

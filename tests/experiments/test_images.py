@@ -8,11 +8,12 @@ import json
 import jax.numpy as jnp
 import pytest
 
+from taskmix.adaptation import Adaptation
 from taskmix.cli import main, reproduce
 from taskmix.cli.compare import variant
 from taskmix.evaluation import Evaluation
 from taskmix.experiments import EvolvingImages, FewShot, default_experiment, run
-from taskmix.experiments.few_shot import EarlyStopping
+from taskmix.experiments.few_shot import EarlyStopping, with_steps
 from taskmix.models import parameter_count
 from taskmix.training import Chunk
 
@@ -55,7 +56,7 @@ def test_parameters_of_a_mixture_are_those_of_its_components():
     settings = FewShot.at("paper").learner_settings()
     learner = variant("mixture:4", settings)
     assert learner.components == 4
-    assert learner.components * parameter_count(learner.model) == 131_092
+    assert learner.components * parameter_count(learner.task_model.model) == 131_092
 
 
 @pytest.mark.parametrize("name", ["maml:3", "nonparametric:2"])
@@ -79,8 +80,30 @@ def test_missing_store_is_refused_before_a_folder_is_made(tmp_path, capsys):
 
 def chunk_of(iteration: int, errors, state) -> Chunk:
     error = jnp.asarray(errors)[:, None, None]
-    evaluation = Evaluation(error, error[..., None], error[..., None], error)
+    evaluation = Evaluation(error, error[..., None], error[..., None], error, error, error)
     return Chunk(iteration, None, None, evaluation, state, False, 0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Inner:
+    """A task model; its own steps are no gradient steps."""
+
+    adaptation: Adaptation = Adaptation(steps=1, rate=0.25)
+    steps: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Outer:
+    """A learner that adapts by its task model."""
+
+    adaptation: Adaptation | None
+    inner: Inner
+
+
+def test_steps_at_the_test_change_nothing_else():
+    learner = Outer(adaptation=None, inner=Inner(steps=3))
+    changed = with_steps(learner, 10)
+    assert changed == Outer(adaptation=None, inner=Inner(Adaptation(steps=10, rate=0.25), steps=3))
 
 
 def test_early_stopping_keeps_each_seeds_best_state():

@@ -2,6 +2,7 @@
 
 import json
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -15,13 +16,15 @@ PHASES = (Phase(0, 4, ("a",)), Phase(4, 8, ("b",)))
 
 
 def line(iteration, a, b, component_a=(1.0,), component_b=(1.0,)):
+    known = {"coverage": 0.9}
     return {
         "iteration": iteration,
         "clusters": len(component_a),
+        "cluster_ids": list(range(len(component_a))),
         "seconds": iteration / 2,
         "families": {
-            "a": {"error": a, "ci95": 0.1, "component_error": list(component_a)},
-            "b": {"error": b, "ci95": 0.2, "component_error": list(component_b)},
+            "a": {"error": a, "ci95": 0.1, "component_error": list(component_a), **known},
+            "b": {"error": b, "ci95": 0.2, "component_error": list(component_b), **known},
         },
     }
 
@@ -34,7 +37,7 @@ def record():
         line(4, 2.0, 8.0, (2.0,), (8.0,)),
         line(8, 3.0, 1.0, (2.5, 6.0), (7.0, None)),
     ]
-    made.spawns = [5]
+    made.spawns, made.removals, made.alarms = [5], [7], [2, 4, 6]
     errors = np.array([[5.0], [3.0], [2.0], [2.0], [8.0], [4.0], [3.0], [1.0]])
     family = np.array([[0]] * 4 + [[1]] * 4)
     first, second = [[1.0, 0.0]], [[0.0, 1.0]]
@@ -43,7 +46,8 @@ def record():
         made.history.add(rows.start or 0, errors[rows], family[rows], responsibilities[rows])
     shares = np.array([[[0.9, 0.1], [0.8, 0.2]], [[0.1, 0.9], [0.7, 0.3]]])
     made.evaluation = Evaluation(
-        jnp.zeros((2, 2)), jnp.zeros((2, 2, 2)), jnp.asarray(shares), jnp.zeros((2, 2))
+        *(jnp.zeros((2, 2)), jnp.zeros((2, 2, 2)), jnp.asarray(shares)),
+        *(jnp.zeros((2, 2)) for _ in range(3)),
     )
     return made
 
@@ -76,6 +80,33 @@ def test_mean_forgetting_leaves_the_active_family_out(record):
 def test_own_cluster_is_followed_to_the_end(record):
     own = summarise(record, PHASES)["own_cluster"]
     assert own["a"] == {"cluster": 0, "at_phase_end": 2.0, "final": 2.5}
+
+
+def test_own_cluster_is_followed_by_its_number_and_not_by_its_place(record):
+    record.metrics[-1]["cluster_ids"] = [3, 0]
+    assert summarise(record, PHASES)["own_cluster"]["a"]["final"] == 6.0
+
+
+def test_own_cluster_that_was_removed_has_no_error_at_the_end(record):
+    record.metrics[-1]["cluster_ids"] = [1, 2]
+    own = summarise(record, PHASES)["own_cluster"]["a"]
+    assert own == {"cluster": 0, "at_phase_end": 2.0, "final": None}
+
+
+def test_removals_alarms_and_coverage_are_told(record):
+    record.metrics[-1]["families"]["b"]["coverage"] = None
+    summary = summarise(record, PHASES)
+    assert (summary["removals"], summary["alarms"]) == ([7], [2, 4, 6])
+    assert summary["coverage"] == {"a": 0.9, "b": None}
+    assert summary["alarm_detection"] == {"delays": [0], "missed": 0, "false": 1}
+
+
+def test_background_is_one_more_cluster_of_the_assignment(record):
+    record.evaluation = eqx.tree_at(
+        lambda e: e.background, record.evaluation, jnp.array([[0.0, 0.0], [0.0, 0.8]])
+    )
+    # Its only task is one of the second family, which the first cluster had before.
+    assert summarise(record, PHASES)["assignment"]["purity"] == 1.0
 
 
 def test_error_that_is_not_finite_becomes_null(record):
@@ -124,6 +155,10 @@ def summary_of(method, seed, error):
         "prequential": {"a": 1.0},
         "assignment": {"nmi": 0.5},
         "detection": {"delays": [seed], "missed": 0, "false": 0},
+        "alarm_detection": {"delays": [], "missed": 1, "false": seed},
+        "removals": [5] * seed,
+        "alarms": [3] * seed,
+        "coverage": {"a": 0.5 + seed / 4, "b": None},
         "seconds": 1.0,
     }
 
@@ -137,6 +172,10 @@ def test_comparison_averages_each_method_over_its_seeds():
     assert x["final"]["a"] == {"mean": 3.0, "ci95": pytest.approx(12.706, abs=1e-3)}
     assert x["mean_error"]["mean"] == 2.0
     assert x["detection"]["delays"] == [[0], [1]]
+    assert x["alarm_detection"] == {"delays": [[], []], "missed": [1, 1], "false": [0, 1]}
+    assert x["removals"]["mean"] == x["alarms"]["mean"] == 0.5
+    assert x["coverage"]["a"]["mean"] == 0.625
+    assert x["coverage"]["b"] == {"mean": None, "ci95": None}
     assert y["final"]["a"] == {"mean": 5.0, "ci95": None}
     assert y["told"] == "family"
 

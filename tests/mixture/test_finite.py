@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from taskmix.adaptation import meta_gradient
+from taskmix.adaptation import BayesianHead, meta_gradient
+from taskmix.adaptation.gradient import Gradient
+from taskmix.mixture import FiniteMixture
 from taskmix.mixture.responsibilities import judge
 
 KEY = jax.random.key(3)
@@ -18,6 +20,7 @@ TEMPERATURES = [2.0, math.inf]
 
 def slow_loss(learner, every_cluster, batch):
     """(1/J) sum_j sum_l gamma_jl loss_jl, gamma from the support sets."""
+    model, adaptation = learner.task_model.model, learner.task_model.adaptation
     total = 0.0
     for task in range(batch.support.x.shape[0]):
         fits, losses = [], []
@@ -25,18 +28,23 @@ def slow_loss(learner, every_cluster, batch):
             x, y = batch.support.x[task], batch.support.y[task]
 
             def support_loss(p, x=x, y=y):
-                return jnp.mean(jnp.square(learner.model.apply(p, x) - y))
+                return jnp.mean(jnp.square(model.apply(p, x) - y))
 
             gradient = jax.grad(support_loss)(params)
             norm = jnp.sqrt(sum(jnp.sum(g**2) for g in jax.tree.leaves(gradient)))
-            scale = learner.adaptation.rate * jnp.minimum(1, learner.adaptation.clip / norm)
+            scale = adaptation.rate * jnp.minimum(1, adaptation.clip / norm)
             adapted = jax.tree.map(lambda p, g, s=scale: p - s * g, params, gradient)
-            fits.append(-0.5 * jnp.sum(jnp.square(learner.model.apply(adapted, x) - y)))
-            outputs = learner.model.apply(adapted, batch.query.x[task])
+            fits.append(-0.5 * jnp.sum(jnp.square(model.apply(adapted, x) - y)))
+            outputs = model.apply(adapted, batch.query.x[task])
             losses.append(jnp.mean(jnp.square(outputs - batch.query.y[task])))
         scores = jnp.exp(jnp.stack(fits) / learner.temperature)
         total += jnp.sum(scores / jnp.sum(scores) * jnp.stack(losses))
     return total / batch.support.x.shape[0]
+
+
+@pytest.fixture(scope="session")
+def finite(parts):
+    return FiniteMixture(Gradient(**parts), components=3)
 
 
 @pytest.fixture(scope="module", params=TEMPERATURES)
@@ -116,10 +124,8 @@ def gradient_at_fixed_shares(learner, state, batch, shares):
     """Of (1/J) sum_j sum_l gamma_jl loss_jl, gamma given."""
 
     def surrogate(params):
-        judged = judge(
-            learner.model, learner.likelihood, learner.adaptation, params, batch, state.alive
-        )
-        return jnp.mean(jnp.sum(shares * judged.query_loss, axis=1))
+        judged = judge(learner.task_model, params, batch, state.alive)
+        return jnp.mean(jnp.sum(shares * judged.loss, axis=1))
 
     return jax.jit(jax.grad(surrogate))(state.params)
 
@@ -175,7 +181,8 @@ def test_loss_and_error_of_a_sampled_step_are_those_of_the_components_drawn(
     state = dataclasses.replace(three_finite, params=params)
     _, info = jax.jit(sampled.step)(state, batches[0], KEY)
     first = jax.tree.map(lambda leaf: leaf[0], params)
-    parts = (sampled.model, sampled.likelihood, sampled.adaptation, first, batches[0])
+    own = sampled.task_model
+    parts = (own.model, own.likelihood, own.adaptation, first, batches[0])
     _, alone = jax.jit(lambda: meta_gradient(*parts))()
     np.testing.assert_allclose(info.loss, np.mean(alone.loss), rtol=1e-5)
     np.testing.assert_allclose(info.error, alone.loss, rtol=1e-5)
@@ -249,3 +256,38 @@ def test_step_that_parts_is_the_step_after_parting(finite, parting, batches):
 def test_parting_that_cannot_be_is_refused(finite, wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         dataclasses.replace(finite, **wrong)
+
+
+@pytest.mark.parametrize("settings", [{}, {"detached": True}, {"sampled": True}])
+def test_error_of_a_step_is_that_of_a_prediction_with_any_task_model(batches, settings):
+    learner = FiniteMixture(BayesianHead(), meta_clip=1.0, components=2, **settings)
+    state = learner.init(KEY, batches[0])
+    _, info = jax.jit(learner.step)(state, batches[0], KEY)
+    one = jax.tree.map(lambda leaf: leaf[1], batches[0])
+    prediction = jax.jit(learner.predict)(state, one.support, one.query.x)
+    error = np.square(prediction.mean - one.query.y).mean()
+    np.testing.assert_allclose(info.error[1], error, rtol=1e-3)
+    assert (prediction.variance > prediction.noise).all()
+
+
+def test_responsibilities_of_a_bayesian_head_are_its_exact_posterior(batches):
+    learner = FiniteMixture(BayesianHead(), components=2)
+    state = learner.init(KEY, batches[0])
+    _, info = jax.jit(learner.step)(state, batches[0], KEY)
+    each = [
+        jax.jit(jax.vmap(learner.task_model.evidence, (None, 0)))(
+            jax.tree.map(lambda leaf, c=c: leaf[c], state.params), batches[0].support
+        )
+        for c in range(2)
+    ]
+    np.testing.assert_allclose(
+        info.responsibilities[:, 1], 1 / (1 + np.exp(each[0] - each[1])), rtol=1e-3
+    )
+
+
+def test_gradient_components_say_that_their_variance_is_unknown(finite, three_finite, batches):
+    one = jax.tree.map(lambda leaf: leaf[0], batches[0])
+    prediction = finite.predict(three_finite, one.support, one.query.x)
+    assert prediction.variance is None
+    assert prediction.noise is None
+    assert prediction.novelty is None

@@ -9,6 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from taskmix.adaptation.gradient import Gradient
+from taskmix.mixture import FiniteMixture, PaperMixture
+
 KEY = jax.random.key(7)
 ORDER = jnp.array([2, 0, 1, 3])
 
@@ -31,27 +34,18 @@ def permuted_paper(state):
     )
 
 
-def permuted_online(state):
-    regimes = state.regimes
-    recent = regimes.recent
-    columns = jax.tree.map(lambda leaf: leaf[:, ORDER], (recent.mean, recent.square, recent.scale))
-    return dataclasses.replace(
-        state,
-        clusters=rows(state.clusters, ORDER),
-        averaged=rows(state.averaged, ORDER),
-        regimes=eqx.tree_at(
-            lambda r: (r.belief, r.entered, r.recent.mean, r.recent.square, r.recent.scale),
-            regimes,
-            (regimes.belief[ORDER], regimes.entered[ORDER], *columns),
-        ),
-        query=rows(state.query, ORDER),
-        support=rows(state.support, ORDER),
-        tasks=state.tasks[ORDER],
-        newest=jnp.argmax(state.newest == ORDER),
-    )
+PERMUTED = {"finite": permuted_finite, "paper": permuted_paper}
 
 
-PERMUTED = {"finite": permuted_finite, "paper": permuted_paper, "online": permuted_online}
+@pytest.fixture(scope="session")
+def finite(parts):
+    return FiniteMixture(Gradient(**parts), components=3)
+
+
+@pytest.fixture(scope="session")
+def paper(parts):
+    """With a threshold that next to no candidate reaches."""
+    return PaperMixture(Gradient(**parts), warm_up=5, cool_down=3, concentration=4.0, threshold=3.9)
 
 
 @pytest.fixture(scope="module", params=PERMUTED)

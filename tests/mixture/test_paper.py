@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from taskmix.adaptation import BayesianHead
+from taskmix.adaptation.gradient import Gradient
 from taskmix.learner import Told
 from taskmix.mixture import PaperMixture
 from taskmix.tasks import Hints
@@ -18,7 +20,9 @@ KEY = jax.random.key(0)
 
 @pytest.fixture(scope="module")
 def learner(parts):
-    return PaperMixture(**parts, warm_up=2, cool_down=3, concentration=4.0, refresh_every=4)
+    return PaperMixture(
+        Gradient(**parts), warm_up=2, cool_down=3, concentration=4.0, refresh_every=4
+    )
 
 
 @pytest.fixture(scope="module")
@@ -169,3 +173,31 @@ def test_who_is_told_boundaries_opens_clusters_only_from_a_boundary_on(learner, 
     opened, info = step(closed, hinted(True), KEY)
     assert info.spawned
     assert not step(opened, hinted(False), KEY)[1].spawned
+
+
+def test_algorithm_runs_with_exact_evidence(batches):
+    """A cluster that expects targets far away loses every task to a candidate that does not."""
+    learner = PaperMixture(BayesianHead(), meta_clip=1.0, warm_up=2, cool_down=3, concentration=4.0)
+    state = learner.init(KEY, batches[0])
+    location = state.clusters.params.location.at[0].set(50.0)
+    params = dataclasses.replace(state.clusters.params, location=location)
+    clusters = dataclasses.replace(state.clusters, params=params)
+    iteration = jnp.full_like(state.iteration, 3)
+    state = dataclasses.replace(state, clusters=clusters, iteration=iteration)
+    after, info = jax.jit(learner.step)(state, batches[0], KEY)
+    assert info.spawned
+    np.testing.assert_allclose(info.responsibilities[:, 1], 1, rtol=1e-3)
+    chex.assert_tree_all_finite(after.clusters.params)
+
+
+def test_padding_is_not_counted(step, run, batches):
+    """Neither in the window nor in the mean share of a candidate."""
+    states, _ = run
+    half = jnp.array([True, True, False, False])
+    padded = jax.tree.map(
+        lambda leaf: leaf & half[:, None] if leaf.dtype == bool else leaf, batches[8]
+    )
+    after, info = step(states[-1], padded, KEY)
+    np.testing.assert_allclose(after.counts.window[0].sum(), 2, rtol=1e-5)
+    np.testing.assert_array_equal(jnp.isnan(info.error), ~half)
+    np.testing.assert_array_equal(info.responsibilities[2:], 0)

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
+from taskmix.adaptation.gradient import Gradient
+from taskmix.mixture import FiniteMixture
 from taskmix.mixture.responsibilities import judge, mix, responsibilities, spread
 
 ALL = jnp.ones(3, dtype=bool)
@@ -69,25 +71,26 @@ def test_gradient_does_not_see_the_dead(dead):
     np.testing.assert_allclose(gradient, [0.25, -0.25, 0])
 
 
+@pytest.fixture(scope="session")
+def finite(parts):
+    return FiniteMixture(Gradient(**parts), components=3)
+
+
 def test_judgement_is_that_of_every_pair_of_task_and_cluster(finite, three_finite, batches):
     batch = batches[0]
-    judged = jax.jit(functools.partial(judge, finite.model, finite.likelihood, finite.adaptation))(
-        three_finite.params, batch, ALL
-    )
-    adapt = jax.jit(lambda p, s: finite.adaptation(finite.model, finite.likelihood, p, s))
+    judged = jax.jit(functools.partial(judge, finite.task_model))(three_finite.params, batch, ALL)
+    adapt, model = jax.jit(finite.task_model.adapt), finite.task_model.model
     for task in range(4):
         support, query = jax.tree.map(lambda leaf, t=task: leaf[t], (batch.support, batch.query))
         for cluster in range(3):
             params = jax.tree.map(lambda leaf, c=cluster: leaf[c], three_finite.params)
             adapted = adapt(params, support)
-            fit = np.square(finite.model.apply(adapted, support.x) - support.y).sum()
-            predicted = finite.model.apply(adapted, query.x)
+            fit = np.square(model.apply(adapted, support.x) - support.y).sum()
+            predicted = model.apply(adapted, query.x)
             one = jax.tree.map(lambda leaf, t=task, c=cluster: leaf[t, c], judged)
-            np.testing.assert_allclose(one.support_log_likelihood, -fit / 2, rtol=1e-4)
+            np.testing.assert_allclose(one.evidence, -fit / 2, rtol=1e-4)
             np.testing.assert_allclose(one.predicted, predicted, rtol=1e-4, atol=1e-5)
-            np.testing.assert_allclose(
-                one.query_loss, np.square(predicted - query.y).mean(), rtol=1e-4
-            )
+            np.testing.assert_allclose(one.loss, np.square(predicted - query.y).mean(), rtol=1e-4)
 
 
 PREDICTED = jnp.array([1.0, 3.0, math.nan]).reshape(3, 1, 1)
@@ -99,11 +102,13 @@ def test_mixture_mean_leaves_out_what_carries_no_weight():
 
 def test_spread_is_noise_within_plus_disagreement_between():
     # E of the noise is 0.25 * 1 + 0.75 * 2; the means 1 and 3 vary by 0.25 * 0.75 * 2^2.
-    spreads = spread(jnp.array([0.25, 0.75, 0.0]), PREDICTED, jnp.array([1.0, 2.0, math.nan]))
+    spreads = spread(
+        jnp.array([0.25, 0.75, 0.0]), PREDICTED, jnp.array([1.0, 2.0, math.nan])[:, None, None]
+    )
     np.testing.assert_allclose(spreads, [[1.75 + 0.75]])
 
 
 def test_spread_of_one_cluster_is_its_noise():
     chex.assert_trees_all_close(
-        spread(jnp.ones(1), PREDICTED[:1], jnp.array([0.3])), jnp.array([[0.3]])
+        spread(jnp.ones(1), PREDICTED[:1], jnp.array([[[0.3]]])), jnp.array([[0.3]])
     )

@@ -1,5 +1,3 @@
-import functools
-
 import chex
 import jax
 import jax.numpy as jnp
@@ -7,6 +5,8 @@ import numpy as np
 import optax
 import pytest
 
+from taskmix.adaptation.gradient import Gradient
+from taskmix.mixture import FiniteMixture
 from taskmix.mixture.clusters import Clusters
 from taskmix.mixture.responsibilities import judge
 from taskmix.mixture.update import (
@@ -22,12 +22,18 @@ SGD = optax.sgd(1.0)
 # Nothing of it is used here but that its clusters are updated all at once.
 MODEL = MLP()
 ALIVE = jnp.array([True, True, True, False])
+BOTH = jnp.ones(2, dtype=bool)
 PARAMS = jnp.array([1.0, 2.0, 3.0, 4.0])
 
 
 def losses(param):
     """Two tasks whose gradients are the parameter and ten times the parameter."""
     return jnp.stack([param**2 / 2, 10 * param**2 / 2])
+
+
+@pytest.fixture(scope="session")
+def finite(parts):
+    return FiniteMixture(Gradient(**parts), components=3)
 
 
 @pytest.fixture(scope="module")
@@ -37,16 +43,24 @@ def clusters():
 
 def test_each_cluster_follows_the_tasks_it_answers_for(clusters):
     weights = jnp.array([[1.0, 0.0, 0.5, 0.0], [0.0, 1.0, 0.5, 0.0]])
-    after = update_each(MODEL, clusters, losses, weights, SGD, jnp.ones(4, dtype=bool))
+    after = update_each(MODEL, clusters, losses, weights, BOTH, SGD, jnp.ones(4, dtype=bool))
     # Half of: 1 * 1, then 10 * 2, then (1 + 10) / 2 * 3.
     np.testing.assert_allclose(after.params, [1 - 0.5, 2 - 10, 3 - 8.25, 4], rtol=1e-6)
+
+
+def test_padding_takes_no_part_in_the_mean(clusters):
+    real = jnp.array([True, False])
+    after = update_each(MODEL, clusters, losses, jnp.ones((2, 4)), real, SGD, ALIVE)
+    np.testing.assert_allclose(after.params, [0, 0, 0, 4], atol=1e-6)
 
 
 def test_responsibilities_are_held_fixed():
     def moved(param):
         rows = Clusters.stack(param[None], SGD, jnp.ones(1, dtype=bool))
         shares = jnp.stack([param, 1 - param])[:, None]
-        return update_each(MODEL, rows, losses, shares, SGD, jnp.ones(1, dtype=bool)).params[0]
+        return update_each(MODEL, rows, losses, shares, BOTH, SGD, jnp.ones(1, dtype=bool)).params[
+            0
+        ]
 
     # theta - (g theta + 10 (1 - g) theta) / 2 with g fixed at 0.25.
     np.testing.assert_allclose(moved(jnp.asarray(0.25)), 0.25 - (0.0625 + 1.875) / 2, rtol=1e-6)
@@ -56,7 +70,7 @@ def test_clusters_not_chosen_or_dead_keep_parameters_and_optimiser_bit_for_bit()
     adam = optax.adam(0.1)
     before = Clusters.stack(PARAMS, adam, ALIVE)
     chosen = jnp.array([False, True, False, True])
-    after = update_each(MODEL, before, losses, jnp.full((2, 4), 0.5), adam, chosen)
+    after = update_each(MODEL, before, losses, jnp.full((2, 4), 0.5), BOTH, adam, chosen)
     kept = jnp.array([0, 2, 3])
     chex.assert_trees_all_equal(
         *(jax.tree.map(lambda leaf: leaf[kept], c) for c in (after, before))
@@ -69,7 +83,7 @@ def test_weight_of_zero_silences_a_diverged_task_in_the_gradient_too(clusters):
         return jnp.stack([param**2 / 2, jnp.log(-jnp.abs(param))])
 
     weights = jnp.array([[1.0] * 4, [0.0] * 4])
-    after = update_each(MODEL, clusters, diverging, weights, SGD, ALIVE)
+    after = update_each(MODEL, clusters, diverging, weights, BOTH, SGD, ALIVE)
     np.testing.assert_allclose(after.params[:3], PARAMS[:3] / 2)
 
 
@@ -95,25 +109,21 @@ def test_weight_of_zero_silences_a_loss_that_is_not_finite():
 
 def test_query_losses_are_those_of_each_task_alone(finite, three_finite, batches):
     params = jax.tree.map(lambda leaf: leaf[0], three_finite.params)
-    found = jax.jit(query_losses(*parts_of(finite), batches[0]))(params)
-    adapt = jax.jit(functools.partial(finite.adaptation, finite.model, finite.likelihood))
+    found = jax.jit(query_losses(finite.task_model, batches[0]))(params)
+    adapt = jax.jit(finite.task_model.adapt)
     for task in range(4):
         one = jax.tree.map(lambda leaf, t=task: leaf[t], batches[0])
-        predicted = finite.model.apply(adapt(params, one.support), one.query.x)
+        predicted = finite.task_model.model.apply(adapt(params, one.support), one.query.x)
         np.testing.assert_allclose(
             found[task], np.square(predicted - one.query.y).mean(), rtol=1e-4
         )
-
-
-def parts_of(finite):
-    return finite.model, finite.likelihood, finite.adaptation
 
 
 @pytest.fixture(scope="module")
 def gradient_of(finite, three_finite, batches):
     """The gradient of what was drawn, for the tasks of the first batch."""
     return jax.jit(
-        lambda drawn: gradient_of_drawn(*parts_of(finite), three_finite.params, batches[0], drawn)[
+        lambda drawn: gradient_of_drawn(finite.task_model, three_finite.params, batches[0], drawn)[
             0
         ]
     )
@@ -125,8 +135,8 @@ def dense(finite, three_finite, batches):
     alive = three_finite.alive
 
     def objective(params, shares):
-        judged = judge(*parts_of(finite), params, batches[0], alive)
-        return jnp.mean(jnp.sum(shares * judged.query_loss, axis=1))
+        judged = judge(finite.task_model, params, batches[0], alive)
+        return jnp.mean(jnp.sum(shares * judged.loss, axis=1))
 
     return jax.jit(lambda shares: jax.grad(objective)(three_finite.params, shares))
 

@@ -38,6 +38,24 @@ def test_weights_start_with_the_scale_asked_for_and_biases_at_zero():
     np.testing.assert_allclose(np.std(layers[1].weight), 0.3, rtol=0.02)
 
 
+def test_output_with_tanh_is_that_of_affine_maps_each_followed_by_it():
+    model = MLP(inputs=2, hidden=(3, 4), outputs=2, activation="tanh", input_scale=2.5)
+    params = jax.tree.map(lambda leaf: leaf + 0.1, model.init(KEY))
+    x = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
+    expected = x / 2.5
+    for layer in params:
+        expected = np.tanh(expected @ np.asarray(layer.weight) + np.asarray(layer.bias))
+    np.testing.assert_allclose(model.apply(params, jnp.asarray(x)), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_without_a_scale_weights_start_by_the_inputs_of_their_layer_and_first_biases_spread():
+    layers = MLP(hidden=(400, 200), init_scale=0.0).init(KEY)
+    np.testing.assert_allclose(np.std(layers[0].weight), 2**0.5, rtol=0.1)
+    np.testing.assert_allclose(np.std(layers[1].weight), (2 / 400) ** 0.5, rtol=0.02)
+    np.testing.assert_allclose(np.std(layers[0].bias), 1, rtol=0.1)
+    assert not any(layer.bias.any() for layer in layers[1:])
+
+
 @pytest.mark.parametrize("sizes", [{"inputs": 0}, {"hidden": (40, 0)}, {"outputs": -1}])
 def test_size_below_one_is_refused(sizes):
     with pytest.raises(ValueError, match="all must be at least 1"):

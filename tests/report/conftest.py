@@ -11,13 +11,16 @@ PHASES = [
 ]
 
 
-def family(error, clusters):
+def family(error, clusters, background=0.0):
+    """Errors and shares of a family; clusters and background share it evenly."""
     return {
         "error": error,
         "ci95": 0.1,
         "oracle": error / 2,
         "component_error": [error] * clusters,
-        "responsibilities": [1 / clusters] * clusters,
+        "responsibilities": [(1 - background) / clusters] * clusters,
+        "background": background,
+        "coverage": None,
     }
 
 

@@ -1,10 +1,14 @@
+import json
+
 import matplotlib.figure
 import numpy as np
 import pytest
 from matplotlib.lines import Line2D
+from tests.report.conftest import family
 
 from taskmix.report import loss_figure, read_run, read_runs, responsibility_figure
 from taskmix.report.style import (
+    BACKGROUND,
     BLACK,
     CLUSTER_COLOURS,
     SHADE,
@@ -108,6 +112,40 @@ def test_responsibility_figure_draws_each_cluster_from_its_birth(write_run, tmp_
     np.testing.assert_array_equal(first.get_ydata(), [1, 1, 0.5])
     np.testing.assert_array_equal(second.get_ydata(), [np.nan, np.nan, 0.5])
     np.testing.assert_array_equal(spawn.get_xdata(), [22])
+
+
+ALARM = {"iteration": 21, "event": "alarm"}
+SPAWN = {"iteration": 22, "event": "spawned", "clusters": 2, "cluster": 3}
+
+
+def legend_of(figure):
+    (legend,) = figure.subfigs[0].legends
+    return [text.get_text() for text in legend.get_texts()]
+
+
+def test_responsibility_figure_marks_alarms_and_births_by_cluster(write_run, tmp_path, drawn):
+    events = "\n".join(map(json.dumps, (ALARM, SPAWN)))
+    responsibility_figure([read_run(write_run(**{"events.jsonl": events}))], tmp_path / "figure-6")
+    ax = drawn[0].axes[0]
+    (alarm,) = [line for line in ax.get_lines() if line.get_marker() == "v"]
+    np.testing.assert_array_equal(alarm.get_xdata(), [21])
+    (birth,) = lines_of(ax, CLUSTER_COLOURS[3])
+    np.testing.assert_array_equal(birth.get_xydata(), [[22, 0]])
+    assert legend_of(drawn[0]) == ["cluster 1", "cluster 2", "spawn", "alarm"]
+
+
+def test_responsibility_figure_draws_the_background_as_a_grey_area(write_run, tmp_path, drawn):
+    families = {"sinusoid": family(1.0, 1, background=0.25), "step": family(1.0, 1)}
+    lines = [{"iteration": i, "clusters": 1, "families": families} for i in (0, 20, 40)]
+    metrics = "\n".join(map(json.dumps, lines))
+    run = read_run(write_run(**{"metrics.jsonl": metrics, "events.jsonl": None}))
+    responsibility_figure([run], tmp_path / "figure-6")
+    sinusoid, step = drawn[0].axes
+    (area,) = sinusoid.collections
+    assert area.get_paths()[0].vertices[:, 1].max() == 0.25
+    assert matplotlib.colors.to_hex(area.get_facecolor()[0]) == BACKGROUND
+    assert not step.collections
+    assert legend_of(drawn[0]) == ["cluster 1", "background"]
 
 
 def test_responsibility_figure_takes_seeds_with_different_cluster_counts(

@@ -1,5 +1,8 @@
+import json
+
 import numpy as np
 import pytest
+from tests.report.conftest import family
 
 from taskmix.report import read_run, read_runs
 from taskmix.report.runs import by_method
@@ -21,6 +24,66 @@ def test_a_cluster_is_nan_before_its_birth(write_run):
     run = read_run(write_run())
     expected = [[1, np.nan], [1, np.nan], [0.5, 0.5]]
     np.testing.assert_array_equal(run.responsibilities, [expected, expected])
+
+
+def lines_of(*evaluations) -> str:
+    """Of one family, from the numbers of the clusters and their shares."""
+    return "\n".join(
+        json.dumps(
+            {
+                "iteration": 20 * place,
+                "clusters": len(ids),
+                "cluster_ids": ids,
+                "families": {
+                    "step": {
+                        **family(1.0, 1, background=0.25),
+                        "component_error": [float(one) for one in ids],
+                        "responsibilities": shares,
+                        "coverage": 0.5,
+                    }
+                },
+            }
+        )
+        for place, (ids, shares) in enumerate(evaluations)
+    )
+
+
+def test_a_cluster_keeps_its_place_when_others_are_removed(write_run):
+    metrics = lines_of(([0], [1.0]), ([2, 0], [0.75, 0.25]), ([2], [1.0]))
+    run = read_run(write_run(**{"metrics.jsonl": metrics}))
+    nan = np.nan
+    expected = [[1, nan, nan], [0.25, nan, 0.75], [nan, nan, 1]]
+    np.testing.assert_array_equal(run.responsibilities, [expected])
+    np.testing.assert_array_equal(run.component_error[0, 1], [0, nan, 2])
+    np.testing.assert_array_equal(run.background, [[0.25] * 3])
+    np.testing.assert_array_equal(run.coverage, [[0.5] * 3])
+
+
+def test_events_tell_births_with_numbers_and_alarms(write_run):
+    events = [
+        {"iteration": 21, "event": "alarm"},
+        {"iteration": 22, "event": "spawned", "clusters": 2, "cluster": 1},
+        {"iteration": 30, "event": "removed", "clusters": 1, "cluster": 1},
+        {"iteration": 35, "event": "spawned", "clusters": 2, "cluster": 2},
+    ]
+    run = read_run(write_run(**{"events.jsonl": "\n".join(map(json.dumps, events))}))
+    assert run.births == ((22, 1), (35, 2))
+    assert (run.spawns, run.alarms) == ((22, 35), (21,))
+
+
+def test_a_run_of_an_older_version_has_clusters_in_order_and_no_background(write_run):
+    run = read_run(write_run())
+    assert run.births == ((22, 1),)
+    assert not run.background.any()
+    assert np.isnan(run.coverage).all()
+
+
+@pytest.mark.parametrize("ids", [[-1], [0.5], ["a"], [10**9], [True], [0, 1], "0", 3])
+def test_numbers_of_clusters_that_no_run_writes_are_refused(write_run, ids):
+    metrics = lines_of(([0], [1.0])).replace('"cluster_ids": [0]', f'"cluster_ids": {ids!r}')
+    metrics = metrics.replace("True", "true").replace("'", '"')
+    with pytest.raises(ValueError, match=r"holds what no run writes"):
+        read_run(write_run(**{"metrics.jsonl": metrics}))
 
 
 def test_null_is_read_as_nan(write_run):

@@ -146,6 +146,63 @@ def test_noise_is_added_with_the_standard_deviation_asked_for():
     np.testing.assert_allclose([difference.mean(), difference.std()], [0, 0.3], atol=0.01)
 
 
+def test_family_with_noise_of_its_own_has_that_instead_of_the_streams():
+    schedule = consecutive(("sinusoid", "noisy-sinusoid"), (1, 1))
+    stream = FunctionStream(schedule, tasks=200, query=45, noise=0.1)
+    for iteration, expected in ((0, 0.1), (1, 0.3)):
+        batch = stream.batch(KEY, iteration)
+        residuals = np.concatenate([*map(sinusoid_residuals, batch.query.x, batch.query.y)])
+        np.testing.assert_allclose(residuals.std(), expected, rtol=0.05)
+
+
+def sinusoid_residuals(x, y):
+    """What is left of a task's targets after the best a sin x + b cos x."""
+    design = np.stack([np.sin(x[:, 0]), np.cos(x[:, 0])], axis=1)
+    coefficients, *_ = np.linalg.lstsq(design, np.asarray(y[:, 0]))
+    return design @ coefficients - y[:, 0]
+
+
+def test_tasks_of_pure_noise_have_nothing_in_common_but_their_scale():
+    stream = FunctionStream(consecutive(("noise",), (1,)), tasks=300, query=45)
+    y = np.asarray(stream.batch(KEY, 0).query.y[..., 0])
+    np.testing.assert_allclose([y.mean(), y.std()], [0, 2], atol=0.05)
+    np.testing.assert_allclose(y.mean(axis=1).std(), 2 / np.sqrt(45), rtol=0.15)
+
+
+def phases_of(batch):
+    """phi of each task's a sin(x - phi), up to whole turns."""
+    x, y = np.asarray(batch.query.x[..., 0]), np.asarray(batch.query.y)
+    design = np.stack([np.sin(x), np.cos(x)], axis=-1)
+    sine, cosine = (np.linalg.pinv(design) @ y)[..., 0].T
+    return np.arctan2(-cosine, sine)
+
+
+DRIFTING = FunctionStream(
+    consecutive(("sinusoid", "drifting-sinusoid"), (10, 40)), tasks=500, query=9, drift=20
+)
+
+
+@pytest.mark.parametrize(
+    ("iteration", "lowest", "highest"),
+    [(9, 0, 1), (10, 0, 1), (20, 0.5, 1.5), (30, 1, 2), (49, 1, 2)],
+)
+def test_drift_begins_with_the_family_and_ends_after_its_time(iteration, lowest, highest):
+    batch = jax.jit(DRIFTING.batch)(KEY, iteration)
+    assert_in_turns(phases_of(batch), lowest, highest)
+
+
+def assert_in_turns(phases, lowest, highest):
+    """The phases, which are known up to whole turns, fill a range given in units of pi."""
+    turned = (phases / np.pi - lowest + 0.01) % 2
+    assert turned.max() < highest - lowest + 0.02
+    assert turned.max() - turned.min() > 0.95 * (highest - lowest)
+
+
+def test_test_tasks_of_a_drifting_family_are_of_the_end_of_the_drift():
+    test = DRIFTING.test_tasks(KEY, 1, 500)
+    assert_in_turns(phases_of(test), 1, 2)
+
+
 def test_x_fills_the_range_asked_for():
     stream = FunctionStream(consecutive(("sinusoid",), (1,)), tasks=500, x_limit=2.0)
     x = stream.batch(KEY, 0).query.x
@@ -161,6 +218,7 @@ def test_x_fills_the_range_asked_for():
         ({"noise": -0.1}, "noise is -0.1"),
         ({"noise": float("nan")}, "noise is nan"),
         ({"x_limit": 0.0}, "x_limit is 0.0"),
+        ({"drift": 0}, "drift is 0"),
     ],
 )
 def test_error_names_the_setting(settings, message):

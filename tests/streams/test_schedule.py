@@ -1,5 +1,7 @@
 """Schedules: phases, weights, boundaries and draws."""
 
+import dataclasses
+
 import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
@@ -20,6 +22,7 @@ parts = st.lists(
 
 TURNING = recurring("abc", (3, 2, 3))
 MIXED = Schedule((("a", "b", "c"), ("d",), ("b", "d")), (4, 6, 6), transition=2)
+SPECKLED = dataclasses.replace(MIXED, rare=(("e", 0.1),))
 
 
 def test_consecutive_phases_start_where_the_one_before_stops():
@@ -94,7 +97,25 @@ def test_phases_have_no_gaps_and_cover_the_lengths(parts, transition):
     assert stops[-1] == sum(schedule.lengths)
 
 
-@pytest.mark.parametrize("schedule", [TURNING, MIXED])
+def test_rare_family_keeps_its_share_and_leaves_the_rest_to_the_stretch():
+    schedule = dataclasses.replace(consecutive("ab", (4, 3)), rare=(("c", 0.02),))
+    assert schedule.families == ("a", "b", "c")
+    np.testing.assert_allclose(schedule.weights(3), [0.98, 0, 0.02], rtol=1e-6)
+    np.testing.assert_allclose(schedule.weights(4), [0, 0.98, 0.02], rtol=1e-6)
+
+
+def test_rare_family_is_active_in_every_phase():
+    assert all("e" in phase.families for phase in SPECKLED.phases)
+
+
+def test_appearances_are_the_first_iterations_of_each_family():
+    assert MIXED.appearances == (0, 0, 0, 4)
+    assert recurring("ab", (2, 3)).appearances == (0, 2)
+    assert SPECKLED.appearances == (0, 0, 0, 4, 0)
+    assert gradual("ab", (3, 10), transition=4).appearances == (0, 3)
+
+
+@pytest.mark.parametrize("schedule", [TURNING, MIXED, SPECKLED])
 def test_weights_are_probabilities_of_exactly_the_active_families(schedule):
     weights = jax.vmap(schedule.weights)(jnp.arange(16))
     np.testing.assert_allclose(weights.sum(axis=1), np.ones(16), rtol=1e-6)
@@ -128,6 +149,10 @@ def test_only_active_families_are_drawn():
         (lambda: recurring("ab", (4, 3), rounds=0), "rounds is 0"),
         (lambda: gradual("ab", (4, 3), transition=-1), "transition is -1"),
         (lambda: gradual("ab", (4, 3), transition=3), "shorter than every stretch"),
+        (lambda: dataclasses.replace(TURNING, rare=(("a", 0.1),)), "none that a stretch has"),
+        (lambda: dataclasses.replace(TURNING, rare=(("d", 0.1),) * 2), "each family once"),
+        (lambda: dataclasses.replace(TURNING, rare=(("d", 0.0),)), "must be positive"),
+        (lambda: dataclasses.replace(TURNING, rare=(("d", 1.0),)), "less than 1"),
     ],
 )
 def test_error_says_what_is_wrong_with(make, message):

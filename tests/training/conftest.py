@@ -12,8 +12,9 @@ def stacked_info():
         loss=jnp.asarray(0.0),
         error=jnp.zeros(1),
         responsibilities=jnp.zeros((1, 1)),
-        clusters=jnp.asarray(1),
+        alive=jnp.ones(1, dtype=bool),
         spawned=jnp.asarray(False),
+        alarm=jnp.asarray(False),
         suspicion=jnp.asarray(0.0),
     )
     return lambda *leaves: jax.tree.unflatten(jax.tree.structure(one), leaves)

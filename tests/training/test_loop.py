@@ -129,7 +129,10 @@ class Tally(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class StandIn:
-    """A learner that only counts, so that the loop alone is under test."""
+    """A learner that only counts, so that the loop alone is under test.
+
+    It opens a cluster with every eighth batch that it learns from.
+    """
 
     told: Told = Told.NOTHING
     breaks_at: int = -1
@@ -140,7 +143,7 @@ class StandIn:
     """Iterations whose tasks spoil it together, but none of them alone."""
     room: int = 100
     likelihood: Gaussian = Gaussian()
-    model: MLP = MLP()
+    one_at_a_time: bool = False
     hints: list = dataclasses.field(default_factory=list)
     """What each trace of the step was given as hints."""
 
@@ -157,9 +160,10 @@ class StandIn:
         info = Info(
             loss=jnp.where(broken, jnp.nan, 1.0),
             error=jnp.ones(tasks),
-            responsibilities=jnp.ones((tasks, 1)),
-            clusters=jnp.asarray(1),
-            spawned=jnp.asarray(False),
+            responsibilities=jnp.ones((tasks, self.room)) / self.room,
+            alive=jnp.arange(self.room) < 1 + (state.done + 1) // 8,
+            spawned=state.done % 8 == 7,
+            alarm=jnp.asarray(False),
             suspicion=jnp.asarray(0.0),
         )
         lot = jnp.where(spoilt, jnp.nan, state.lot)
@@ -167,7 +171,7 @@ class StandIn:
 
     def predict(self, state, support, query_x, hints=None, query_mask=None):
         zero = jnp.zeros_like(query_x)
-        return Prediction(zero, zero, zero[None], jnp.ones(1), jnp.asarray(0.0))
+        return Prediction(zero, zero[None], jnp.ones(1))
 
     def has_room(self, state, iterations):
         return state.done + iterations <= state.room.shape[0]
@@ -196,6 +200,45 @@ def test_learner_told_the_family_gets_hints():
     learner = StandIn(told=Told.FAMILY)
     trained(learner, [0])
     assert None not in learner.hints
+
+
+@jax.custom_batching.custom_vmap
+def unmapped(x):
+    return x
+
+
+@unmapped.def_vmap
+def refuse(size, batched, x):
+    raise AssertionError(f"{size} seeds were taken at once")
+
+
+class Mapped(StandIn):
+    """Does not open clusters, and refuses to be vmapped."""
+
+    has_room = grow = None
+
+    def step(self, state, batch, key):
+        lot = unmapped(state.lot)
+        return super().step(dataclasses.replace(state, lot=lot), batch, key)
+
+
+class OpensClusters(Mapped):
+    has_room, grow = StandIn.has_room, StandIn.grow
+
+
+@pytest.mark.parametrize(
+    ("learner", "seeds"),
+    [(Mapped(), [3]), (OpensClusters(), [3, 7]), (Mapped(one_at_a_time=True), [3, 7])],
+    ids=["one seed", "opens clusters", "one at a time"],
+)
+def test_conditions_of_a_step_stay_conditions(learner, seeds):
+    state, _ = trained(learner, seeds)
+    np.testing.assert_array_equal(state.done, [21] * len(seeds))
+
+
+def test_several_seeds_of_other_learners_are_taken_at_once():
+    with pytest.raises(AssertionError, match="2 seeds were taken at once"):
+        trained(Mapped(), [3, 7])
 
 
 class Table(eqx.Module):
@@ -240,7 +283,8 @@ def test_capacity_doubles_before_it_is_needed():
 def resumed(learner, seeds, chunk: Chunk) -> tuple[object, list[Chunk]]:
     """What training comes to that goes on from a chunk, by way of the host's memory."""
     state = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), chunk.state)
-    start = Start(chunk.iteration, state, chunk.seconds, (0,) * len(seeds))
+    alive = chunk.info.alive[:, -1]
+    start = Start(chunk.iteration, state, chunk.seconds, (0,) * len(seeds), alive=alive)
     seen: list[Chunk] = []
     return train(learner, STREAM, seeds, SETTINGS, seen.append, start), seen
 
@@ -261,6 +305,14 @@ def test_training_that_goes_on_gives_the_same_bits(two_seeds):
     for one, other in zip(rest, chunks[4:], strict=True):
         assert_same(one, other)
         assert one.seconds > chunks[3].seconds
+
+
+def test_single_seed_that_goes_on_gives_the_same_bits():
+    state, chunks = trained(MAML(**PARTS), [7])
+    again, rest = resumed(MAML(**PARTS), [7], chunks[3])
+    jax.tree.map(np.testing.assert_array_equal, again, state)
+    for one, other in zip(rest, chunks[4:], strict=True):
+        assert_same(one, other)
 
 
 @pytest.mark.parametrize("position", [1, 2, 4, 6])
@@ -346,6 +398,24 @@ def test_batch_of_which_no_task_is_at_fault_is_skipped_and_leaves_the_state_alon
     assert int(chunks[-1].state.done[0]) == 19
     assert not skipped[10].task.any()
     assert np.isnan(chunks[2].info.error[:, 1]).all()
+
+
+def test_batch_that_is_skipped_opens_no_cluster():
+    _, chunks = trained(StandIn(broken_pairs=(7,)), [0, 1])
+    infos = [chunk.info for chunk in chunks[1:]]
+    clusters = np.concatenate([info.alive.sum(axis=-1) for info in infos], axis=1)
+    np.testing.assert_array_equal(clusters, [[1] * 8 + [2] * 8 + [3] * 5] * 2)
+    spawned = np.concatenate([info.spawned for info in infos], axis=1)
+    np.testing.assert_array_equal(np.argwhere(spawned[0]), [[8], [16]])
+
+
+def test_batch_that_is_skipped_right_after_an_interruption_opens_no_cluster():
+    learner = StandIn(broken_pairs=(15,))
+    _, chunks = trained(learner, [0, 1])
+    _, rest = resumed(learner, [0, 1], chunks[4])
+    for one, other in zip(rest, chunks[5:], strict=True):
+        assert_same(one, other)
+    assert rest[0].info.alive[0, 0].sum() == 2
 
 
 def test_learner_learns_from_the_other_tasks_alone():

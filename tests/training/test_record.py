@@ -4,6 +4,7 @@ import dataclasses
 import json
 from functools import partial
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,8 +24,8 @@ def evaluation(clusters: int, capacity: int) -> Evaluation:
     responsibilities[..., :clusters] = 1 / clusters
     component_error = np.full((2, 2, 2, capacity), 7.0)
     error = np.array([[[1.0, 3.0], [5.0, 5.0]], [[0.0, 0.0], [0.0, 0.0]]])
-    leaves = (error, component_error, responsibilities, np.zeros((2, 2, 2)))
-    return Evaluation(*map(jnp.asarray, leaves))
+    known = (np.zeros((2, 2, 2)), np.full((2, 2, 2), 0.25), np.full((2, 2, 2), np.nan))
+    return Evaluation(*map(jnp.asarray, (error, component_error, responsibilities, *known)))
 
 
 def chunk_of(
@@ -40,8 +41,9 @@ def chunk_of(
         np.full((2, length), 2.0),
         np.broadcast_to([1.0, 4.0], (2, length, 2)),
         responsibilities,
-        counts,
+        np.arange(capacity) < counts[..., None],
         np.diff(counts, axis=1, prepend=counts[:, :1]) > 0,
+        np.zeros((2, length), dtype=bool),
         np.broadcast_to(np.linspace(0.5, 0, length), (2, length)),
     )
     families = np.broadcast_to([0, 1], (2, length, 2))
@@ -59,6 +61,7 @@ def test_before_the_first_step_only_the_test_tasks_are_known():
     )
     assert events == []
     assert (line["clusters"], line["loss"], line["prequential"]) == (1, None, {})
+    assert line["cluster_ids"] == [0]
     assert line["families"]["a"]["error"] == 2.0
     assert len(line["families"]["a"]["responsibilities"]) == 1
 
@@ -80,8 +83,75 @@ def test_spawn_is_dated_by_the_batch_that_caused_it(chunk):
     record = Record.begin(FAMILIES, PHASES, 0)
     record.add(chunk(4, [1, 1, 1, 1], 3))
     _, events = record.add(chunk(8, [1, 1, 2, 2], 3))
-    assert events == [{"iteration": 6, "event": "spawned", "clusters": 2}]
+    assert events == [{"iteration": 6, "event": "spawned", "clusters": 2, "cluster": 1}]
     assert record.spawns == [6]
+
+
+def with_rows(one: Chunk, rows: list[list[int]], shares: list[list[float]]) -> Chunk:
+    """The same chunk with these rows alive in both seeds, which take these shares of all tasks."""
+    alive, shares = np.array(rows, dtype=bool), np.array(shares, dtype=float)
+    length, capacity = alive.shape
+    info = eqx.tree_at(
+        lambda i: (i.alive, i.responsibilities, i.spawned),
+        one.info,
+        (
+            np.broadcast_to(alive, (2, length, capacity)),
+            np.broadcast_to(shares[:, None], (2, length, 2, capacity)),
+            np.zeros((2, length), dtype=bool),
+        ),
+    )
+    return dataclasses.replace(one, info=info)
+
+
+def test_cluster_in_a_row_that_is_used_again_is_another_one(chunk):
+    record = Record.begin(FAMILIES, PHASES, 0)
+    record.add(chunk(2, [2, 2], 3))
+    second = with_rows(chunk(4, [2, 2], 3), [[1, 0, 0], [1, 1, 0]], [[1, 0, 0], [0, 1, 0]])
+    line, events = record.add(second)
+    assert events == [{"iteration": 2, "event": "removed", "clusters": 1, "cluster": 1}]
+    assert record.removals == [2]
+    assert (line["clusters"], line["cluster_ids"]) == (2, [0, 2])
+    assert line["batch_responsibilities"] == [0.5, 0.5]
+    # The second row took three batches: two with the cluster that was removed.
+    np.testing.assert_allclose(record.history.shares[0, 0], [1.0, 2.0, 1.0])
+
+
+def test_what_no_cluster_takes_went_to_the_background(chunk):
+    one = with_rows(chunk(2, [1, 1], 3), [[1, 0, 0]] * 2, [[0.75, 0, 0], [0.25, 0, 0]])
+    line, _ = Record.begin(FAMILIES, PHASES, 0).add(one)
+    assert (line["batch_responsibilities"], line["batch_background"]) == ([0.5], 0.5)
+    assert line["families"]["a"]["background"] == 0.25
+
+
+def test_padding_does_not_count_among_the_tasks_of_a_batch(chunk):
+    one = chunk(2, [1, 1], 3)
+    info = jax.tree.map(np.copy, one.info)
+    info.error[:, :, 1], info.responsibilities[:, :, 1] = np.nan, 0.0
+    line, _ = Record.begin(FAMILIES, PHASES, 0).add(dataclasses.replace(one, info=info))
+    assert (line["batch_responsibilities"], line["batch_background"]) == ([1.0], 0.0)
+    assert line["prequential"] == {"a": 1.0}
+
+
+def alarming(one: Chunk, alarm: list[bool]) -> Chunk:
+    told = np.array([alarm, [False] * len(alarm)])
+    return dataclasses.replace(one, info=eqx.tree_at(lambda i: i.alarm, one.info, told))
+
+
+def test_alarm_is_an_event_when_it_begins(chunk):
+    record = Record.begin(FAMILIES, PHASES, 0)
+    _, events = record.add(alarming(chunk(4, [1] * 4, 3), [False, True, True, True]))
+    assert events == [{"iteration": 1, "event": "alarm"}]
+    record.add(alarming(chunk(6, [1, 1], 3), [True, False]))
+    assert record.alarms == [1]
+
+
+def test_learner_whose_only_cluster_takes_no_task_at_first_has_it_all_the_same(chunk):
+    record = Record.begin(FAMILIES, PHASES, 0)
+    nobody = eqx.tree_at(lambda e: e.responsibilities, evaluation(1, 3), replace_fn=jnp.zeros_like)
+    line, _ = record.add(Chunk(0, None, None, nobody, None, False, 0.5))
+    assert line["cluster_ids"] == [0]
+    _, events = record.add(chunk(2, [1, 2], 3))
+    assert [event["cluster"] for event in events] == [1]
 
 
 def test_other_seed_is_not_told_of_the_spawn(chunk):
@@ -162,12 +232,14 @@ def test_skips_in_a_row_go_on_with_the_next_chunk(chunk):
 
 def test_restored_record_goes_on_as_the_old_one(chunk):
     old = Record.begin(FAMILIES, PHASES, 0)
-    old.add(skipping(chunk(2, [1, 2], 2), [False, True], [[True] * 2] * 2))
+    first = alarming(chunk(2, [1, 2], 2), [False, True])
+    old.add(skipping(first, [False, True], [[True] * 2] * 2))
     facts = json.loads(json.dumps(old.facts()))
     new = Record.restored(FAMILIES, PHASES, 0, old.arrays(), facts)
     assert new.skipped_in_a_row == 1
     for record in (old, new):
-        record.add(chunk(3, [3], 4, grown=True))
+        record.add(alarming(chunk(3, [3], 4, grown=True), [True]))
+    assert new.alarms == [1]
     assert old.facts() == new.facts()
     assert old.arrays().keys() == new.arrays().keys()
     for name, array in old.arrays().items():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
@@ -20,20 +22,27 @@ class TaskResult(eqx.Module):
 
     loss: Float[Array, "*tasks"]
     predicted: Float[Array, "*tasks query outputs"]
+    evidence: Float[Array, "*tasks"] | None = None
+    """Of the support set, where it is known at no cost; differentiable together with the loss."""
 
 
 class Predictive(eqx.Module):
-    """The distribution of the targets of a query set, one value per example and output."""
+    """The distribution of the targets of a query set, one value per example and output.
+
+    What a task model does not know is None.
+    """
 
     mean: Float[Array, "*tasks query outputs"]
     """The mean, or class probabilities."""
-    uncertainty: Float[Array, "*tasks query outputs"]
+    uncertainty: Float[Array, "*tasks query outputs"] | None = None
     """Variance because the function is not known."""
-    noise: Float[Array, "*tasks query outputs"]
+    noise: Float[Array, "*tasks query outputs"] | None = None
     """Variance that would stay if it were."""
 
     @property
-    def variance(self) -> Float[Array, "*tasks query outputs"]:
+    def variance(self) -> Float[Array, "*tasks query outputs"] | None:
+        if self.uncertainty is None or self.noise is None:
+            return None
         return self.uncertainty + self.noise
 
 
@@ -88,6 +97,32 @@ class TaskModel(Protocol):
 
     def judge(self, params: PyTree, support: Examples, query: Examples) -> Judgement:
         """Evidence and prediction of a whole task, for less than they would cost one by one."""
+
+
+@runtime_checkable
+class Paced(Protocol):
+    """Whatever says how its tasks are best gone through: a network, a task model, a learner."""
+
+    @property
+    def one_at_a_time(self) -> bool:
+        """Whether tasks are faster one after the other than all at once."""
+
+
+def over_rows(
+    paced: Paced, function: Callable[..., Any], unroll: bool = False
+) -> Callable[..., Any]:
+    """``function`` over the first axis of its arguments, all at once or one after the other.
+
+    If that is a loop and it is to ``unroll``, it takes longer to compile, and several cores
+    can share its turns.
+    """
+    if not paced.one_at_a_time:
+        return jax.vmap(function)
+
+    def turn(_: None, one: tuple[Any, ...]) -> tuple[None, Any]:
+        return None, function(*one)
+
+    return lambda *arguments: jax.lax.scan(turn, None, arguments, unroll=unroll)[1]
 
 
 def together(support: Examples, query: Examples) -> Examples:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Key, PyTree
 
+from taskmix.adaptation.gradient import task_weights, weighted_mean
 from taskmix.baselines.consolidation import choose
 from taskmix.baselines.maml import Initialisation, MAMLState
 from taskmix.baselines.single import check_not_negative, check_positive
@@ -70,7 +71,9 @@ class CMAML(Initialisation):
         batch = batch.without_padding_values()
         slow_gradient, slow_result = self._gradient(state.slow, batch, key)
         fast_gradient, fast_result = self._gradient(state.params, batch, key)
-        slow_loss, fast_loss = jnp.mean(slow_result.loss), jnp.mean(fast_result.loss)
+        slow_loss, fast_loss = (
+            weighted_mean(result.loss, task_weights(batch)) for result in (slow_result, fast_result)
+        )
         # A loss that is not a number is a change as well.
         changed = ~(fast_loss <= (1 + self.threshold) * slow_loss)
         moved = self._moved(state.slow, state.optimiser, slow_gradient)

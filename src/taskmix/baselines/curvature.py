@@ -10,6 +10,7 @@ import jax
 from jaxtyping import Array, Float, Key, PyTree
 
 from taskmix.adaptation import TaskResult, mean_gradient, query_result
+from taskmix.adaptation.gradient import task_weights
 from taskmix.baselines.maml import MAML
 from taskmix.models.kronecker import Factors, checked_tapped, fisher_factors
 from taskmix.tasks import Examples, TaskBatch
@@ -45,4 +46,5 @@ class CurvatureMAML(MAML):
             return objective(result, factors), (result, factors)
 
         keys = jax.random.split(key, batch.query.mask.shape[0])
-        return mean_gradient(model, judge, params, batch.support, batch.query, keys)
+        tasks, weights = (batch.support, batch.query, keys), task_weights(batch)
+        return mean_gradient(model, judge, params, *tasks, weights=weights)

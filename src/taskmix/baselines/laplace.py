@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PyTree
 
+from taskmix.adaptation.gradient import task_weights, weighted_mean
 from taskmix.baselines.consolidation import begins_phase
 from taskmix.baselines.curvature import CurvatureMAML
 from taskmix.baselines.maml import MAMLState
@@ -85,7 +86,9 @@ class OnlineLaplace(CurvatureMAML):
             state.mode,
             state.precision,
             jax.tree.map(
-                lambda old, new: (1 - fresh) * old + fresh * jnp.mean(new, axis=0),
+                lambda old, new: (
+                    (1 - fresh) * old + fresh * weighted_mean(new, task_weights(batch))
+                ),
                 state.curvature,
                 factors,
             ),

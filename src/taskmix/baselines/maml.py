@@ -13,6 +13,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from taskmix.adaptation import Adaptation, TaskResult, mean_gradient, meta_optimiser, query_result
+from taskmix.adaptation.gradient import task_weights
 from taskmix.baselines.single import Single, check_positive, query_info, single_prediction
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Gaussian, Likelihood, masked_mean
@@ -58,7 +59,8 @@ class Initialisation(Single):
     def _gradient(
         self, params: PyTree, batch: TaskBatch, key: Key[Array, ""]
     ) -> tuple[PyTree, TaskResult]:
-        return mean_gradient(self.model, self._loss, params, batch.support, batch.query)
+        tasks, weights = (batch.support, batch.query), task_weights(batch)
+        return mean_gradient(self.model, self._loss, params, *tasks, weights=weights)
 
     def _loss(
         self, params: PyTree, support: Examples, query: Examples
@@ -73,7 +75,7 @@ class Initialisation(Single):
         return MAMLState(optax.apply_updates(params, updates), optimiser)
 
     def _info(self, result: TaskResult, batch: TaskBatch) -> Info:
-        return query_info(self.likelihood, result, batch.query)
+        return query_info(self.likelihood, result, batch)
 
     def _errors_of_prediction(self, state: MAMLState, batch: TaskBatch) -> Float[Array, " tasks"]:
         """Error of each task as ``predict`` has it, where a step does something else."""

@@ -25,6 +25,7 @@ from taskmix.adaptation import (
     query_result,
     task_loss,
 )
+from taskmix.adaptation.gradient import task_weights
 from taskmix.baselines.single import Single, check_positive, query_info, single_prediction
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Gaussian, Likelihood
@@ -149,11 +150,14 @@ class MetaLSTM(Single):
 
         # One task at a time for any network: what several keep outgrows the cache of a core.
         gradient, result = one_after_the_other(
-            jax.grad(judge, has_aux=True), state.params, (batch.support, batch.query)
+            jax.grad(judge, has_aux=True),
+            state.params,
+            (batch.support, batch.query),
+            task_weights(batch),
         )
         updates, optimiser = self._optimiser().update(gradient, state.optimiser)
         state = MetaLSTMState(optax.apply_updates(state.params, updates), optimiser)
-        return state, query_info(self.likelihood, result, batch.query)
+        return state, query_info(self.likelihood, result, batch)
 
     def predict(
         self,

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
 
+from taskmix.adaptation.gradient import task_weights, weighted_mean
 from taskmix.baselines.single import Single, check_positive, single_info, single_prediction
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Categorical, Likelihood, masked_mean
@@ -31,7 +32,7 @@ class MetricState(eqx.Module):
     params: MetricParams
     optimiser: PyTree
     statistics: tuple[Statistics, ...]
-    """Running averages of what batches were normalised by, one a block."""
+    """Running averages of what batches were normalised by, one per block."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +99,7 @@ class MetricLearner(Single, abc.ABC):
             outputs, statistics = self._outputs(params, batch, None)
             each = self.likelihood.loss(outputs, batch.query.y)
             losses = masked_mean(each, batch.query.mask)
-            return jnp.mean(losses), (losses, statistics)
+            return weighted_mean(losses, task_weights(batch)), (losses, statistics)
 
         gradient, (losses, seen) = jax.grad(objective, has_aux=True)(state.params)
         updates, optimiser = self.optimiser().update(gradient, state.optimiser)
@@ -107,7 +108,7 @@ class MetricLearner(Single, abc.ABC):
         )
         outputs, _ = self._outputs(state.params, batch, state.statistics)
         errors = self.likelihood.error(self.likelihood.predictive(outputs), batch.query.y)
-        info = single_info(losses, masked_mean(errors, batch.query.mask))
+        info = single_info(losses, masked_mean(errors, batch.query.mask), batch)
         params = optax.apply_updates(state.params, updates)
         return MetricState(params, optimiser, statistics), info
 
@@ -137,7 +138,8 @@ class MetricLearner(Single, abc.ABC):
         support, query = jnp.split(
             embedded.reshape(*mask.shape, -1), [batch.support.mask.shape[1]], axis=1
         )
-        known = Examples(support, batch.support.y, batch.support.mask)
+        # What is compared with nothing is not a number; so padding is compared with itself.
+        known = Examples(support, batch.support.y, batch.support.mask | ~batch.real[:, None])
         return jax.vmap(self.compare, (None, 0, 0))(params.comparison, known, query), seen
 
 

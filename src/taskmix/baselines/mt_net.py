@@ -15,7 +15,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from taskmix.adaptation import TaskResult, mean_gradient, query_result
+from taskmix.adaptation.gradient import task_weights
 from taskmix.baselines.maml import MAML, MAMLState
+from taskmix.baselines.single import single_info
 from taskmix.learner import Info
 from taskmix.models import Model, is_layer, units_of
 from taskmix.tasks import Examples, TaskBatch
@@ -88,7 +90,6 @@ class MTNet(MAML):
     def step(
         self, state: MAMLState, batch: TaskBatch, key: Key[Array, ""]
     ) -> tuple[MAMLState, Info]:
-        """The error is that of predictions whose masks are drawn with ``key``."""
         batch = batch.without_padding_values()
 
         def judge(
@@ -100,10 +101,12 @@ class MTNet(MAML):
             return result.loss, result
 
         keys = jax.random.split(key, batch.query.mask.shape[0])
-        gradient, result = mean_gradient(
-            self.model, judge, state.params, batch.support, batch.query, keys
-        )
-        return self._moved(state.params, state.optimiser, gradient), self._info(result, batch)
+        tasks, weights = (batch.support, batch.query, keys), task_weights(batch)
+        gradient, result = mean_gradient(self.model, judge, state.params, *tasks, weights=weights)
+        # Predictions draw other masks.
+        errors = self._errors_of_prediction(state, batch)
+        moved = self._moved(state.params, state.optimiser, gradient)
+        return moved, single_info(result.loss, errors, batch)
 
     def _adapt(self, params: MTNetParams, support: Examples) -> PyTree:
         """What predictions are made with; they all draw the same masks, from a fixed key."""

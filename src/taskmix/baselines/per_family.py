@@ -1,4 +1,4 @@
-"""One MAML per family, told which family each task is of: the floor of a comparison.
+"""One task model per family, told which family each task is of: the floor of a comparison.
 
 No learner that has to find the families out by itself can be expected to do better, so
 the distance to this one is what recognising them costs.
@@ -7,29 +7,32 @@ the distance to this one is what recognising them costs.
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import jax
 import jax.numpy as jnp
-import optax
-from jaxtyping import Array, Bool, Int, Key, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key
 
-from taskmix.adaptation import TaskResult
-from taskmix.baselines.maml import MAML, MAMLState
+from taskmix.adaptation import TaskModel, TaskResult
+from taskmix.adaptation.gradient import Gradient, task_weights
+from taskmix.adaptation.task_model import over_rows
+from taskmix.baselines.alpaca import SingleModel, SingleModelState
+from taskmix.baselines.single import query_info
 from taskmix.learner import Info, Prediction, Told
-from taskmix.models import for_each
 from taskmix.tasks import Examples, Hints, TaskBatch
 
 
 @dataclasses.dataclass(frozen=True)
-class MAMLPerFamily(MAML):
-    """Independent copies of MAML; a family that has no task in a batch is left alone.
+class PerFamily(SingleModel):
+    """Independent copies of a learner with a single task model, each with its own reservoir.
 
-    Each copy minimises the mean query loss over its own tasks of the batch. With s_j the
-    family of task j and n_f the number of tasks of family f, the gradient of
-    sum_j loss_j(theta_{s_j}) / n_{s_j} holds all the separate gradients at once, for the
-    price of a single MAML step.
+    Each learns from its own tasks of a batch; a family that has none there is left alone.
     """
 
+    task_model: TaskModel = Gradient()
+    meta_rate: float = 1e-3
+    meta_clip: float = math.inf
+    """Largest norm of a family's gradient; longer ones are scaled down."""
     families: int = 3
 
     told = Told.FAMILY
@@ -39,37 +42,41 @@ class MAMLPerFamily(MAML):
         if self.families < 1:
             raise ValueError(f"families is {self.families}; it must be at least 1.")
 
-    def init(self, key: Key[Array, ""], example: TaskBatch) -> MAMLState:
+    def init(self, key: Key[Array, ""], example: TaskBatch) -> SingleModelState:
         keys = jax.random.split(key, self.families)
-        return jax.vmap(lambda k: MAML.init(self, k, example))(keys)
+        return jax.vmap(lambda k: SingleModel.init(self, k, example))(keys)
 
     def step(
-        self, state: MAMLState, batch: TaskBatch, key: Key[Array, ""]
-    ) -> tuple[MAMLState, Info]:
+        self, state: SingleModelState, batch: TaskBatch, key: Key[Array, ""]
+    ) -> tuple[SingleModelState, Info]:
         family = _family(batch.hints)
         batch = batch.without_padding_values()
-        members = jax.nn.one_hot(family, self.families)
-        count = jnp.sum(members, axis=0)
+        members = jax.nn.one_hot(family, self.families) * task_weights(batch)[:, None]
 
-        def objective(params: PyTree) -> tuple[Array, TaskResult]:
-            # A product rather than indexing, whose gradient is a scatter; exact all the same.
-            own = jax.tree.map(lambda leaf: jnp.tensordot(members, leaf, axes=1), params)
-            losses, results = for_each(self.model, self._loss)(own, batch.support, batch.query)
-            return jnp.sum(losses / count[family]), results
+        def one(
+            state: SingleModelState, weights: Float[Array, " tasks"], key: Key[Array, ""]
+        ) -> tuple[SingleModelState, TaskResult]:
+            def learn(state: SingleModelState) -> tuple[SingleModelState, TaskResult]:
+                return self._learned(state, batch, weights, key)
 
-        gradient, result = jax.grad(objective, has_aux=True)(state.params)
-        updates, optimiser = jax.vmap(self._optimiser().update)(gradient, state.optimiser)
-        updated = MAMLState(optax.apply_updates(state.params, updates), optimiser)
-        info = dataclasses.replace(
-            self._info(result, batch),
+            def rest(state: SingleModelState) -> tuple[SingleModelState, TaskResult]:
+                _, shapes = jax.eval_shape(learn, state)
+                return state, jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), shapes)
+
+            return jax.lax.cond(jnp.any(weights > 0), learn, rest, state)
+
+        keys = jax.random.split(key, self.families)
+        state, every = over_rows(self, one)(state, members.T, keys)
+        result = jax.tree.map(lambda leaf: leaf[family, jnp.arange(family.shape[0])], every)
+        return state, dataclasses.replace(
+            query_info(self.likelihood, result, batch),
             responsibilities=members,
-            clusters=jnp.asarray(self.families),
+            alive=jnp.ones(self.families, dtype=bool),
         )
-        return _where(count > 0, updated, state), info
 
     def predict(
         self,
-        state: MAMLState,
+        state: SingleModelState,
         support: Examples,
         query_x: Array,
         hints: Hints | None = None,
@@ -77,32 +84,21 @@ class MAMLPerFamily(MAML):
     ) -> Prediction:
         family = _family(hints)
 
-        def alone(one: MAMLState) -> Array:
-            return MAML.predict(self, one, support, query_x, query_mask=query_mask).mean
+        def alone(one: SingleModelState) -> Prediction:
+            return SingleModel.predict(self, one, support, query_x, query_mask=query_mask)
 
-        components = for_each(self.model, alone)(state)
-        mean = components[family]
-        return Prediction(
-            mean=mean,
-            variance=jnp.zeros_like(mean),
-            components=components,
+        every = over_rows(self, alone)(state)
+        own = jax.tree.map(lambda leaf: leaf[family], every)
+        return dataclasses.replace(
+            own,
+            components=every.mean,
             responsibilities=jax.nn.one_hot(family, self.families),
-            novelty=jnp.asarray(0.0),
         )
 
 
 def _family(hints: Hints | None) -> Int[Array, "*tasks"]:
     if hints is None:
         raise ValueError(
-            "maml-per-family has to be told the family of each task; pass hints with the batch."
+            "This learner has to be told the family of each task; pass hints with the batch."
         )
     return hints.family
-
-
-def _where(chosen: Bool[Array, " families"], new: PyTree, old: PyTree) -> PyTree:
-    """Leaf by leaf along the first axis: ``new`` where ``chosen``, else ``old`` bit for bit."""
-
-    def select(a: Array, b: Array) -> Array:
-        return jnp.where(chosen.reshape(-1, *(1,) * (a.ndim - 1)), a, b)
-
-    return jax.tree.map(select, new, old)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from taskmix.adaptation import clip_scale, mean_gradient, query_result, task_loss
+from taskmix.adaptation.gradient import task_weights
 from taskmix.baselines.maml import MAML, MAMLState
 from taskmix.baselines.normal import DiagonalNormal
 from taskmix.baselines.single import single_info, single_prediction, size
@@ -77,11 +78,13 @@ class PLATIPUS(MAML):
         """The error is that of ``predict``: what is differentiated has seen the query set."""
         batch = batch.without_padding_values()
         keys = jax.random.split(key, batch.query.mask.shape[0])
+        tasks, weights = (batch.support, batch.query, keys), task_weights(batch)
         gradient, loss = mean_gradient(
-            self.model, self._objective, state.params, batch.support, batch.query, keys
+            self.model, self._objective, state.params, *tasks, weights=weights
         )
         errors = self._errors_of_prediction(state, batch)
-        return self._moved(state.params, state.optimiser, gradient), single_info(loss, errors)
+        moved = self._moved(state.params, state.optimiser, gradient)
+        return moved, single_info(loss, errors, batch)
 
     def predict(
         self,

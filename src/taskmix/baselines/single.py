@@ -4,55 +4,62 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from taskmix.adaptation import TaskResult
+from taskmix.adaptation.gradient import query_errors, task_weights, weighted_mean
 from taskmix.learner import Info, Prediction, State
-from taskmix.likelihood import Likelihood, masked_mean
-from taskmix.tasks import Examples
+from taskmix.likelihood import Likelihood
+from taskmix.models import Model
+from taskmix.tasks import TaskBatch
 
 
 class Single:
-    """A learner with one set of parameters, which never needs more room."""
+    """A learner with one set of parameters."""
 
-    def has_room(self, state: State, iterations: int) -> Bool[Array, ""]:
-        return jnp.asarray(True)
+    model: Model
 
-    def grow(self, state: State) -> State:
-        return state
+    @property
+    def one_at_a_time(self) -> bool:
+        return self.model.one_at_a_time
 
     def parameters(self, state: State) -> int:
         return size(state.params)
 
 
-def single_info(loss: Float[Array, " tasks"], error: Float[Array, " tasks"]) -> Info:
+def single_info(
+    loss: Float[Array, " tasks"], error: Float[Array, " tasks"], batch: TaskBatch
+) -> Info:
     """What a step came to, given the loss and the error of each task."""
+    weights = task_weights(batch)
     return Info(
-        loss=jnp.mean(loss),
-        error=error,
-        responsibilities=jnp.ones((*loss.shape, 1)),
-        clusters=jnp.asarray(1),
+        loss=weighted_mean(loss, weights),
+        error=jnp.where(batch.real, error, jnp.nan),
+        responsibilities=weights[:, None],
+        alive=jnp.ones(1, dtype=bool),
         spawned=jnp.asarray(False),
+        alarm=jnp.asarray(False),
         suspicion=jnp.asarray(0.0),
     )
 
 
-def query_info(likelihood: Likelihood, result: TaskResult, query: Examples) -> Info:
+def query_info(likelihood: Likelihood, result: TaskResult, batch: TaskBatch) -> Info:
     """What a step came to, given what each task's query did."""
-    errors = likelihood.error(result.predicted, query.y)
-    return single_info(result.loss, masked_mean(errors, query.mask))
+    return single_info(result.loss, query_errors(likelihood, result.predicted, batch), batch)
 
 
 def single_prediction(
-    mean: Float[Array, "query outputs"], variance: Float[Array, "query outputs"] | None = None
+    mean: Float[Array, "query outputs"],
+    variance: Float[Array, "query outputs"] | None = None,
+    noise: Float[Array, "query outputs"] | None = None,
 ) -> Prediction:
-    """A prediction that no cluster disagrees with; without a variance it is a point."""
+    """A prediction that no cluster disagrees with."""
     return Prediction(
         mean=mean,
-        variance=jnp.zeros_like(mean) if variance is None else variance,
         components=mean[None],
         responsibilities=jnp.ones(1),
-        novelty=jnp.asarray(0.0),
+        variance=variance,
+        noise=noise,
     )
 
 

@@ -77,7 +77,7 @@ class VCL(Initialisation):
         )
         errors = self._errors_of_prediction(state, batch)
         after = VCLState(moved.params, moved.optimiser, prior, jnp.asarray(True))
-        return after, single_info(loss, errors)
+        return after, single_info(loss, errors, batch)
 
     def predict(
         self,

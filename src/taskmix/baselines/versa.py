@@ -16,6 +16,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from taskmix.adaptation import TaskResult, mean_gradient, meta_optimiser
+from taskmix.adaptation.gradient import task_weights
 from taskmix.baselines.metric import among_present, class_means, encoder_like, memberships
 from taskmix.baselines.single import Single, check_positive, query_info, single_prediction
 from taskmix.learner import Info, Prediction, Told
@@ -142,14 +143,13 @@ class Versa(Single):
             return loss, TaskResult(loss, self._predictive(layer, mean, variance)[0])
 
         keys = jax.random.split(key, batch.query.mask.shape[0])
-        gradient, judged = mean_gradient(
-            self.model, judge, state.params, batch.support, batch.query, keys
-        )
+        tasks, weights = (batch.support, batch.query, keys), task_weights(batch)
+        gradient, judged = mean_gradient(self.model, judge, state.params, *tasks, weights=weights)
         updates, optimiser = meta_optimiser(self.meta_rate, self.anneal_over).update(
             gradient, state.optimiser
         )
         state = VersaState(optax.apply_updates(state.params, updates), optimiser)
-        return state, query_info(self.likelihood, judged, batch.query)
+        return state, query_info(self.likelihood, judged, batch)
 
     def predict(
         self,
@@ -176,7 +176,9 @@ class Versa(Single):
         features = self.features(params, support.x, support.mask)
         if params.pairs is None:
             members = memberships(support.y, support.mask, self._output_count)
-            pooled, present = class_means(features, members), jnp.any(members, axis=0)
+            # A task that is padding has no class; what comes of it must be finite all the same.
+            present = jnp.any(members, axis=0) | ~jnp.any(support.mask)
+            pooled = class_means(features, members)
         else:
             pooled = _mean_pairs(params.pairs, features, support)
             present = jnp.ones(self._output_count, dtype=bool)

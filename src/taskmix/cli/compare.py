@@ -30,7 +30,7 @@ from taskmix.experiments import (
     run_method,
 )
 from taskmix.experiments.group import Keeping
-from taskmix.experiments.methods import learner_class
+from taskmix.experiments.methods import TASK_MODELS, learner_class
 from taskmix.experiments.summary import Summary
 from taskmix.files import write_json
 from taskmix.learner import Learner
@@ -64,8 +64,9 @@ class CompareFlags(SeveralFlags):
     """Train several methods on the same stream."""
 
     methods: tuple[str, ...] = ()
-    """Some of those that `taskmix methods` lists; NAME:paper for a paper's own rule, and
-    mixture:4 for four components (default: all that can do the experiment)."""
+    """Some of those that `taskmix methods` lists; NAME:paper for a paper's own rule, mixture:4 for
+    four components, NAME:bayesian-head for a task model, mixture:4:bayesian-head for both
+    (default: all that can do the experiment)."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -132,14 +133,20 @@ def planned(experiment: str, methods: Sequence[str], flags: Any) -> Plan:
 
 
 def variant(name: str, settings: Mapping[str, Any]) -> Learner:
-    """``nonparametric:paper`` is the paper's rule of a method, ``mixture:4`` has 4 components."""
-    base, _, kind = name.partition(":")
-    if not kind.isdigit():
-        return build_learner(method(base).rule(kind or "ours"), settings, {})
-    build = method(base).build
-    if "components" not in {field.name for field in dataclasses.fields(learner_class(build))}:
-        raise ValueError(f"{base} has no number of components; leave {kind} out of {name}.")
-    return build_learner(build, settings, {"components": int(kind)})
+    """``mixture:4:bayesian-head``: after the method's name, in any order, a number of components,
+    a rule (``paper``) and a task model, each at most once."""
+    base, *parts = name.split(":")
+    numbers = [part for part in parts if part.isdigit()]
+    models = [part for part in parts if part in TASK_MODELS]
+    rules = [part for part in parts if part not in {*numbers, *models}]
+    if max(map(len, (numbers, models, rules))) > 1:
+        raise ValueError(f"{name} says the same thing twice; give each part once.")
+    build = method(base).rule(rules[0] if rules else "ours")
+    fields = {field.name for field in dataclasses.fields(learner_class(build))}
+    if numbers and "components" not in fields:
+        raise ValueError(f"{base} has no number of components; leave {numbers[0]} out of {name}.")
+    own = {"components": int(numbers[0])} if numbers else {}
+    return build_learner(build, settings, own, models[0] if models else None)
 
 
 def _train(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from rich.console import Console
 
+from taskmix.baselines.single import size
 from taskmix.cli.flags import parse
 from taskmix.experiments import METHODS, Experiment, FewShot, Method, Regression, build_learner
-from taskmix.models import parameter_count
+from taskmix.learner import Growing
 from taskmix.tasks import Examples, Hints, TaskBatch
 
 ROW = "{:15} {:10} {:>10} {:>10} {}"
@@ -49,11 +51,16 @@ def parameters_of(method: Method, experiment: Experiment, example: TaskBatch) ->
     """How much a method learns: in all, or for L clusters if their number is open."""
     learner = build_learner(method.build, experiment.learner_settings(), {})
     state = jax.eval_shape(learner.init, jax.eval_shape(lambda: jax.random.key(0)), example)
-    grown = jax.eval_shape(learner.grow, state)
-    shapes, grown_shapes = ([leaf.shape for leaf in jax.tree.leaves(s)] for s in (state, grown))
-    if shapes != grown_shapes:
-        return f"{parameter_count(experiment.learner_settings()['model']):,} L"
+    if isinstance(learner, Growing):
+        return f"{_per_cluster(method, experiment.learner_settings()):,} L"
     return f"{learner.parameters(state):,}"
+
+
+def _per_cluster(method: Method, settings: Mapping[str, Any]) -> int:
+    """Parameters of one cluster."""
+    name = method.task_model
+    part = settings["model"] if name is None else settings["task_models"][name]
+    return size(jax.eval_shape(part.init, jax.random.key(0)))
 
 
 def _images(experiment: FewShot) -> TaskBatch:

@@ -1,20 +1,39 @@
-"""``taskmix reproduce``: the figures and the table of the paper."""
+"""``taskmix reproduce``: the figures and the table of the paper, and the stress streams."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 
-from taskmix.cli.compare import SeveralFlags, planned
+from taskmix.cli.compare import Plan, SeveralFlags, planned
 from taskmix.cli.flags import first_argument, parse
 from taskmix.cli.interruptions import interruptible, owned
 from taskmix.cli.output import show
 from taskmix.cli.settings import chosen_experiment, with_experiment
+from taskmix.experiments.outcome import Outcome, read_outcomes
+from taskmix.experiments.stress import (
+    OURS,
+    SEEDS,
+    STREAMS,
+    StressExperiment,
+    StressStream,
+    chosen,
+    verdicts,
+)
+from taskmix.files import replace, write_json
 from taskmix.report import loss_figure, read_runs, responsibility_figure, shot_table
+from taskmix.report.stress import (
+    StressResult,
+    stress_figure,
+    stress_json,
+    stress_markdown,
+    stress_table,
+)
+from taskmix.training import Settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,11 +72,38 @@ class TableFlags(SeveralFlags):
     """Support images of a class: a column of the table each."""
 
 
+STRESS = "stress"
+
+
+@dataclasses.dataclass(frozen=True)
+class StressFlags(SeveralFlags):
+    """Train on streams of every kind, and say which of the criteria are reached."""
+
+    streams: tuple[str, ...] = ()
+    """Names of streams, as docs/streams.md lists them (default: all)."""
+    seeds: tuple[int, ...] = SEEDS
+    """One run per seed and method; stationary streams take the first three."""
+    scale: Literal["small", "full"] = "full"
+    """small: a fifth of the length, to see that all works; its bounds are those of the full."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _OfStream(SeveralFlags):
+    """What a comparison on one of the streams is planned with."""
+
+    experiment: StressExperiment = StressExperiment(STREAMS["paper"].stream)
+    training: Settings = Settings()
+
+
 def main(arguments: Sequence[str]) -> None:
-    name = first_argument(arguments, "figure or table", (*FIGURES, TABLE), "taskmix reproduce")
+    known = (*FIGURES, TABLE, STRESS)
+    name = first_argument(arguments, "figure or table", known, "taskmix reproduce")
     arguments = list(arguments[1:])
     if name == TABLE:
         _table(arguments)
+        return
+    if name == STRESS:
+        _stress(arguments)
         return
     figure = FIGURES[name]
     asked_for = with_experiment(SeveralFlags, chosen_experiment(figure.experiment, arguments))
@@ -93,3 +139,61 @@ def _table(arguments: Sequence[str]) -> None:
     console = Console()
     console.print(shot_table(comparisons))
     console.print(f"results: {out}", highlight=False, soft_wrap=True)
+
+
+def _stress(arguments: Sequence[str]) -> None:
+    """One comparison for each stream, and a table of what was reached on all of them."""
+    flags = parse(StressFlags, arguments, f"taskmix reproduce {STRESS}")
+    streams = chosen(flags.streams)
+    out = flags.out or Path("runs", STRESS)
+    plans = {name: _plan(stress, flags) for name, stress in streams.items()}
+    request = next(iter(plans.values())).request()
+    outcomes: dict[str, list[Outcome]] = {}
+    results: list[StressResult] = []
+    figures: list[Path] = []
+    with owned(out, ["reproduce", STRESS, *arguments]), interruptible(out, request):
+        for name, plan in plans.items():
+            plan.train(out / name, request)
+            seeds = plan.flags.seeds
+            outcomes[name] = [one for one in read_outcomes(out / name) if one.seed in seeds]
+            results.append(_judged(streams[name], outcomes))
+            figures += _picture(out / name, out / "figures" / name)
+            # After every stream, so that what is known can be looked at.
+            write_json(out / "stress.json", stress_json(results))
+            replace(out / "stress.md", stress_markdown(results).encode())
+    figures += stress_figure(results, out / "figures" / "overview")
+    console = Console()
+    console.print(stress_table(results))
+    console.print(f"results: {out}", highlight=False, soft_wrap=True)
+    for figure in figures:
+        if figure.suffix == ".png":
+            console.print(f"figure:  {figure}", highlight=False, soft_wrap=True)
+
+
+def _plan(stress: StressStream, flags: StressFlags) -> Plan:
+    experiment = StressExperiment.at(flags.scale, stress.stream)
+    of_stream = _OfStream(
+        seeds=flags.seeds[: stress.most_seeds],
+        keeping=flags.keeping,
+        workers=flags.workers,
+        quiet=flags.quiet,
+        experiment=experiment,
+        training=experiment.training(),
+    )
+    return planned(f"{STRESS}-{stress.name}", stress.methods, of_stream)
+
+
+def _judged(stress: StressStream, outcomes: Mapping[str, Sequence[Outcome]]) -> StressResult:
+    own = outcomes[stress.name]
+    return StressResult(
+        stress.name,
+        stress.point,
+        tuple(outcome.seed for outcome in own if outcome.method == OURS),
+        sum(outcome.seconds for outcome in own) / 60,
+        tuple(verdicts(stress.name, outcomes)),
+    )
+
+
+def _picture(folder: Path, path: Path) -> Sequence[Path]:
+    """Responsibilities over time; of one seed, since clusters of two are not the same ones."""
+    return responsibility_figure(read_runs(folder / OURS)[:1], path)

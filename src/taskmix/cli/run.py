@@ -37,6 +37,9 @@ class RunFlags:
     """One of those that `taskmix methods` lists."""
     rule: str = "ours"
     """`paper` for the algorithm to the letter of its paper, where ours departs from it."""
+    task_model: str = ""
+    """What clusters are made of: `gradient`, `calibrated-gradient` or `bayesian-head` (default:
+    what suits the method)."""
     seed: int = 0
     """Decides the stream, the initialisation and the test tasks."""
     out: Path | None = None
@@ -60,10 +63,14 @@ def main(arguments: Sequence[str]) -> None:
     learner = learner_flags(build, decided, taken)
     command = f"taskmix run {name} --method {chosen.name}"
     flags: Any = parse(with_learner(every, learner), arguments, command)
-    out = flags.out or Path("runs", name, chosen.name, f"seed-{flags.seed}")
+    called = "-".join(filter(None, (chosen.name, flags.task_model)))
+    out = flags.out or Path("runs", name, called, f"seed-{flags.seed}")
     labels = {"experiment": name, "method": chosen.name, "rule": flags.rule}
     trained = build_learner(
-        build, flags.experiment.learner_settings(), own_settings(flags.learner, decided)
+        build,
+        flags.experiment.learner_settings(),
+        own_settings(flags.learner, decided),
+        flags.task_model or None,
     )
     # Whatever is wrong is said before the folder exists.
     flags.experiment.stream()

@@ -12,7 +12,7 @@ import tyro
 
 from taskmix.cli.flags import Flat, peek
 from taskmix.experiments import Experiment, default_experiment
-from taskmix.experiments.methods import Build, learner_class
+from taskmix.experiments.methods import Build, learner_class, task_model_of
 
 
 def learner_flags(build: Build, decided: Iterable[str], taken: Iterable[str]) -> type:
@@ -39,8 +39,14 @@ def learner_flags(build: Build, decided: Iterable[str], taken: Iterable[str]) ->
 
 
 def decided_elsewhere(build: Build, shared: Iterable[str]) -> set[str]:
-    """Fields that are no flags: ``shared`` ones of the experiment, and what makes the method."""
-    return {*shared, *(build.keywords if isinstance(build, partial) else ())}
+    """Fields that are no flags: ``shared`` ones of the experiment, and what makes the method.
+
+    A task model is chosen by its name, which decides how its gradients are clipped.
+    """
+    makes = set(build.keywords if isinstance(build, partial) else ())
+    if task_model_of(build):
+        makes |= {"task_model", "meta_clip"}
+    return {*shared, *makes}
 
 
 def own_settings(learner: Any, decided: Iterable[str]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from taskmix.evaluation.continual import forgetting_from_best as forgetting_from
 from taskmix.evaluation.continual import last_active as last_active
 from taskmix.evaluation.continual import own_cluster_error as own_cluster_error
 from taskmix.evaluation.continual import prequential as prequential
+from taskmix.evaluation.detection import ALARM_GRACE as ALARM_GRACE
 from taskmix.evaluation.detection import Detection as Detection
 from taskmix.evaluation.detection import area_under_roc as area_under_roc
 from taskmix.evaluation.detection import detection as detection

@@ -1,4 +1,4 @@
-"""Whether a learner notices what is new: spawns after shifts, novel tasks."""
+"""Whether a learner notices what is new: spawns and alarms after shifts, novel tasks."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from taskmix.streams.stream import Phase
 
 @dataclasses.dataclass(frozen=True)
 class Detection:
-    """How the spawns of a run answer the shifts of its stream."""
+    """How the spawns, or the alarms, of a run answer the shifts of its stream."""
 
     delays: tuple[int, ...]
-    """Iterations from the first batch of each noticed shift to the spawn."""
+    """Iterations from the first batch of each noticed shift to the signal."""
     missed: int
-    """Shifts that ended without a spawn."""
+    """Shifts that ended without a signal."""
     false: int
-    """Spawns that answer no shift."""
+    """Signals that answer no shift."""
 
 
 def shifts(phases: Sequence[Phase]) -> tuple[Phase, ...]:
-    """The stretches that a spawn should open, each with the families that are new in it.
+    """The stretches that a signal should open, each with the families that are new in it.
 
     A shift starts with a phase that brings a family not active before (the first phase is
     none). It lasts until the next shift, or until a phase without the new families: so a
@@ -45,19 +45,27 @@ def _goes_on(shift: Phase, phase: Phase) -> bool:
     return shift.stop == phase.start and not set(shift.families).isdisjoint(phase.families)
 
 
-def detection(phases: Sequence[Phase], spawns: Sequence[int]) -> Detection:
-    """Match spawns with shifts.
+ALARM_GRACE = 100
+"""Iterations of a shift in which an alarm is true, however many there were before it."""
 
-    The first spawn inside a shift detects it; every further one there, and every spawn
-    outside of shifts, is false. ``spawns`` are the iterations whose batch opened a cluster,
-    so a spawn on the first batch of a shift has delay 0.
+
+def detection(phases: Sequence[Phase], signals: Sequence[int], grace: int = 0) -> Detection:
+    """Match signals, which are spawns or alarms, with shifts.
+
+    The first signal inside a shift detects it. Every further one there is false, but for
+    those within the first ``grace`` iterations, and so is every one outside of shifts.
+    ``signals`` are the iterations whose batch gave them, so a signal with the first batch of
+    a shift has delay 0.
     """
-    first_spawns = [
-        (shift, min((spawn for spawn in spawns if shift.start <= spawn < shift.stop), default=None))
-        for shift in shifts(phases)
-    ]
-    delays = tuple(spawn - shift.start for shift, spawn in first_spawns if spawn is not None)
-    return Detection(delays, len(first_spawns) - len(delays), len(spawns) - len(delays))
+    found = shifts(phases)
+    inside = [sorted(one for one in signals if s.start <= one < s.stop) for s in found]
+    delays = tuple(own[0] - shift.start for shift, own in zip(found, inside, strict=True) if own)
+    true = sum(
+        place == 0 or one < shift.start + grace
+        for shift, own in zip(found, inside, strict=True)
+        for place, one in enumerate(own)
+    )
+    return Detection(delays, len(found) - len(delays), len(signals) - true)
 
 
 def area_under_roc(

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from taskmix.streams.stream import Phase
 
@@ -31,8 +31,6 @@ class History:
     """How many these were."""
     shares: Float[np.ndarray, "phases families_and_all clusters"]
     """Mean responsibility of each batch's tasks, summed over the last batches of a phase."""
-    batches: Int[np.ndarray, "phases families_and_all"]
-    """How many of these batches had such tasks."""
     delays: Int[np.ndarray, " phases"]
     """Of returns, as ``return_delays`` explains; unknown elsewhere."""
     leads: Int[np.ndarray, " recent"]
@@ -43,13 +41,11 @@ class History:
 
     @staticmethod
     def begin(phases: Sequence[Phase], families: int) -> History:
-        rows = (len(phases), families + 1)
         return History(
             phases,
             error=np.zeros(families),
             tasks=np.zeros(families, dtype=np.int64),
-            shares=np.zeros((*rows, 1)),
-            batches=np.zeros(rows, dtype=np.int64),
+            shares=np.zeros((len(phases), families + 1, 1)),
             delays=np.full(len(phases), UNKNOWN),
             leads=np.zeros(0, dtype=np.int64),
         )
@@ -61,13 +57,17 @@ class History:
         family: Int[np.ndarray, "iterations tasks"],
         responsibilities: Float[np.ndarray, "iterations tasks clusters"],
     ) -> None:
-        """Take in the iterations from ``start`` on, which lie in one phase."""
+        """Take in the iterations from ``start`` on, which lie in one phase.
+
+        Responsibilities are by cluster: a cluster keeps its place when others come and go.
+        Tasks whose error is NaN are padding, or could not be learned from, and do not count.
+        """
         known = ~np.isnan(error)
         np.add.at(self.error, family[known], error[known])
         np.add.at(self.tasks, family[known], 1)
         index = next(i for i, phase in enumerate(self.phases) if start < phase.stop)
-        self._add_shares(index, start, family, responsibilities)
-        self._add_leads(index, start, responsibilities.mean(axis=1).argmax(axis=-1))
+        self._add_shares(index, start, np.where(known, family, UNKNOWN), responsibilities)
+        self._add_leads(index, start, _leaders(known, responsibilities))
 
     def prequential(self, families: Sequence[str]) -> dict[str, float]:
         """As ``taskmix.evaluation.prequential``, for the whole stream."""
@@ -80,12 +80,12 @@ class History:
     def owner(self, phase: Phase, family: int = -1) -> int | None:
         """The cluster with the largest mean share of the last 100 batches of a phase.
 
-        Batches without a task of the family do not count; None if they all are.
+        Batches without a task of the family do not count; None if they all are, or if no
+        cluster had a share of them.
         """
         index = list(self.phases).index(phase)
-        if not self.batches[index, family]:
-            return None
-        return int(np.argmax(self.shares[index, family]))
+        shares = self.shares[index, family]
+        return int(np.argmax(shares)) if shares.any() else None
 
     def return_delays(self) -> tuple[int | None, ...]:
         """How long each recurring family waits until the cluster that owned it carries it again.
@@ -110,12 +110,11 @@ class History:
         late = max(self.phases[index].stop - OWNER_WINDOW - start, 0)
         family, responsibilities = family[late:], responsibilities[late:]
         for row in range(len(self.error) + 1):
-            members = (family == row) | (row == len(self.error))
+            members = (family == row) if row < len(self.error) else (family != UNKNOWN)
             count = members.sum(axis=1)
             total = np.where(members[..., None], responsibilities, 0).sum(axis=1)
             occurs = count > 0
             self.shares[index, row] += (total[occurs] / count[occurs, None]).sum(axis=0)
-            self.batches[index, row] += occurs.sum()
 
     def _add_leads(self, index: int, start: int, leaders: Int[np.ndarray, " iterations"]) -> None:
         phase, before = self.phases[index], self._returns.get(index)
@@ -130,6 +129,15 @@ class History:
             if lasting.size:
                 self.delays[index] = start - len(self.leads) - phase.start + lasting[0]
         self.leads = leads[-(RETURN_WINDOW - 1) :]
+
+
+def _leaders(
+    known: Bool[np.ndarray, "iterations tasks"],
+    responsibilities: Float[np.ndarray, "iterations tasks clusters"],
+) -> Int[np.ndarray, " iterations"]:
+    """The cluster with the largest share of each batch; unknown if none has any."""
+    total = np.where(known[..., None], responsibilities, 0).sum(axis=1)
+    return np.where(total.any(axis=-1), total.argmax(axis=-1), UNKNOWN)
 
 
 def returns(phases: Sequence[Phase]) -> dict[int, int]:

@@ -12,10 +12,12 @@ import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 from taskmix.evaluation.intervals import over_tasks
-from taskmix.learner import Learner, State, Told
-from taskmix.likelihood import Likelihood, masked_mean
-from taskmix.models import Model
-from taskmix.tasks import Hints, TaskBatch
+from taskmix.learner import Learner, Prediction, State, Told
+from taskmix.likelihood import masked_mean
+from taskmix.tasks import Examples, Hints, TaskBatch
+
+LEVEL = 0.9
+"""Probability of the intervals that targets are compared with."""
 
 
 class Evaluation(eqx.Module):
@@ -28,7 +30,11 @@ class Evaluation(eqx.Module):
     responsibilities: Float[Array, "*seeds families tasks clusters"]
     """Posterior probability of each cluster; 0 for dead ones."""
     novelty: Float[Array, "*seeds families tasks"]
-    """How untypical each task is of every cluster, from 0 to 1."""
+    """How untypical each task is of every cluster, from 0 to 1; NaN if it is not known."""
+    background: Float[Array, "*seeds families tasks"]
+    """Posterior probability that no cluster explains a task; 0 for learners that know none."""
+    covered: Float[Array, "*seeds families tasks"]
+    """Share of a task's query targets within their 90 % intervals; NaN if there are none."""
 
 
 def evaluate(
@@ -42,7 +48,7 @@ def evaluate(
 
     ``test`` has leading axes (families, tasks), and ``load`` gives its tasks their inputs.
     ``chunk`` tasks are predicted at a time, which bounds the memory; only one if the
-    model wants them so. Can be jitted, and vmapped over a leading axis of ``state``.
+    learner wants them so. Can be jitted, and vmapped over a leading axis of ``state``.
     A learner that is told something gets the hints of one task at a time: a family
     without an axis, and no boundary.
     """
@@ -56,9 +62,6 @@ def evaluate(
             "The learner is told facts about the stream, but the test tasks have no hints; "
             "give them hints, or use a learner whose `told` is NOTHING."
         )
-    # ``model`` and ``likelihood`` are fields of every learner, though not of the protocol.
-    likelihood: Likelihood = learner.likelihood  # type: ignore[attr-defined]
-    model: Model = learner.model  # type: ignore[attr-defined]
 
     def judge(drawn: TaskBatch) -> tuple[Array, ...]:
         task = load(drawn)
@@ -67,20 +70,34 @@ def evaluate(
         prediction = learner.predict(state, support, query.x, hints, query.mask)
 
         def score(predicted: Array) -> Float[Array, ""]:
-            return masked_mean(likelihood.error(predicted, query.y), query.mask)
+            return masked_mean(learner.likelihood.error(predicted, query.y), query.mask)
 
         component_error = jax.vmap(score)(prediction.components)
         return (
             score(prediction.mean),
             jnp.where(jnp.isnan(component_error), jnp.inf, component_error),
             prediction.responsibilities,
-            prediction.novelty,
+            jnp.asarray(jnp.nan if prediction.novelty is None else prediction.novelty),
+            jnp.asarray(0.0 if prediction.background is None else prediction.background),
+            _covered(prediction, query),
         )
 
     each = TaskBatch(support, query, _hints_of_each_task(test.hints))
-    at_once = None if model.one_at_a_time else min(chunk, families * tasks)
+    at_once = None if learner.one_at_a_time else min(chunk, families * tasks)
     judged = jax.lax.map(judge, each, batch_size=at_once)
     return Evaluation(*(leaf.reshape(families, tasks, *leaf.shape[1:]) for leaf in judged))
+
+
+def _covered(prediction: Prediction, query: Examples) -> Float[Array, ""]:
+    """Share of the targets of one task within their intervals.
+
+    A class number lies in no interval: its distribution are the probabilities themselves.
+    """
+    if prediction.variance is None or query.y.shape != prediction.mean.shape:
+        return jnp.asarray(jnp.nan)
+    lower, upper = prediction.interval(LEVEL)
+    within = (lower <= query.y) & (query.y <= upper)
+    return masked_mean(jnp.mean(within, axis=-1), query.mask)
 
 
 def _hints_of_each_task(hints: Hints | None) -> Hints | None:
@@ -99,8 +116,10 @@ def family_measures(
     """Means over each family's test tasks, as they stand in a run's ``metrics.jsonl``.
 
     Lists have one entry per cluster that is ``alive`` (a boolean per cluster). ``ci95`` is
-    an interval over tasks; ``oracle`` gives each task its best cluster in hindsight. What
-    is not finite becomes None, since JSON knows no infinity.
+    an interval over tasks; ``oracle`` gives each task its best cluster in hindsight;
+    ``coverage`` is the share of targets within their 90 % intervals, None if the learner
+    gives none; ``background`` is the share of the tasks that no cluster explains. What is not
+    finite becomes None, since JSON knows no infinity.
     """
     alive = np.asarray(alive, dtype=bool)
     error = np.asarray(evaluation.error)
@@ -113,6 +132,8 @@ def family_measures(
             "oracle": _number(component_error[f].min(axis=-1).mean()),
             "component_error": [_number(mean) for mean in component_error[f].mean(axis=0)],
             "responsibilities": [_number(mean) for mean in responsibilities[f].mean(axis=0)],
+            "background": _number(np.asarray(evaluation.background)[f].mean()),
+            "coverage": _number(np.asarray(evaluation.covered)[f].mean()),
         }
         for f, family in enumerate(families)
     }

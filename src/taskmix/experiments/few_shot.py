@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from taskmix.adaptation import Adaptation
 from taskmix.evaluation import Evaluation, evaluate, over_tasks
 from taskmix.experiments.images import FewShot
 from taskmix.learner import Learner, State
@@ -49,9 +50,8 @@ def final_test(
 ) -> dict[str, Any]:
     """Accuracy on the classes to be reported, as it stands in ``summary.json`` under ``test``."""
     stream = experiment.final_stream(stream)
-    if experiment.test_steps and hasattr(learner, "adaptation"):
-        adaptation = dataclasses.replace(experiment.adaptation, steps=experiment.test_steps)
-        learner = dataclasses.replace(learner, adaptation=adaptation)  # type: ignore[type-var]
+    if experiment.test_steps:
+        learner = with_steps(learner, experiment.test_steps)
     data, recipe = eqx.partition(stream, eqx.is_array)
 
     @jax.jit
@@ -74,6 +74,20 @@ def final_test(
         "parameters": learner.parameters(state),
         "by_episode": [round(float(one), 6) for one in accuracy.ravel()],
     }
+
+
+def with_steps(part: Any, steps: int) -> Any:
+    """A learner, or a part of one, that adapts by so many gradient steps where it takes any."""
+    if isinstance(part, Adaptation):
+        return dataclasses.replace(part, steps=steps)
+    if not dataclasses.is_dataclass(part) or isinstance(part, type):
+        return part
+    settings = {
+        field.name: with_steps(getattr(part, field.name), steps)
+        for field in dataclasses.fields(part)
+        if field.init
+    }
+    return dataclasses.replace(part, **settings)
 
 
 def with_family_axis(drawn: TaskBatch) -> TaskBatch:

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Bool
 
 from taskmix.experiments.few_shot import EarlyStopping
 from taskmix.learner import Info, Learner
@@ -64,7 +65,7 @@ def shapes_of(stream: Stream) -> dict[str, Any]:
 
 
 class Group:
-    """One run a seed: folders, records and the best states, which go on together or not at all."""
+    """One run per seed: folders, records, best states, which go on together or not at all."""
 
     def __init__(
         self,
@@ -191,7 +192,14 @@ class Group:
             skipped=tuple(record.skipped_in_a_row for record in self.records),
             since=_since([one.arrays for one in found]),
             grown=found[0].facts.get("grown", False),
+            alive=_alive(self.records),
         )
+
+
+def _alive(records: Sequence[Record]) -> Bool[np.ndarray, "seeds clusters"]:
+    """Which clusters every seed had at its last evaluation."""
+    every = [record.lives.alive for record in records if record.lives is not None]
+    return np.stack(every)
 
 
 def _since_as_arrays(given: Given, position: int) -> dict[str, np.ndarray]:
@@ -216,8 +224,9 @@ def _since(every: Sequence[Mapping[str, np.ndarray]]) -> Given | None:
         loss=jnp.zeros(()),
         error=jnp.zeros(1),
         responsibilities=jnp.zeros((1, 1)),
-        clusters=jnp.zeros((), dtype=int),
+        alive=jnp.zeros(1, dtype=bool),
         spawned=jnp.zeros((), dtype=bool),
+        alarm=jnp.zeros((), dtype=bool),
         suspicion=jnp.zeros(()),
     )
     leaves = [part(field.name) for field in dataclasses.fields(Info)]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from taskmix.adaptation import Adaptation
+import jax
+from jaxtyping import Array, Bool, Float, Key, PyTree
+
+from taskmix.adaptation import Adaptation, BayesianHead, TaskModel
+from taskmix.adaptation.gradient import CalibratedGradient, Gradient
 from taskmix.likelihood import Categorical
-from taskmix.models import Conv4, Model, ResNet12
+from taskmix.models import Conv4, Encoder, Model, ResNet12
 from taskmix.stores import ImageSplit, open_store, resized
 from taskmix.stores.glyphs import glyph_split
 from taskmix.streams import ImageSet, ImageStream, Schedule, consecutive, image_statistics
@@ -19,6 +23,9 @@ GLYPHS = "glyphs"
 Scale = Literal["cpu", "paper"]
 Network = Literal["conv4", "resnet12"]
 
+RESNET_FEATURES = 128
+"""Of a Bayesian head upon a ResNet-12."""
+
 PAPER: dict[str, Any] = {
     "scale": "paper",
     "size": 84,
@@ -26,6 +33,26 @@ PAPER: dict[str, Any] = {
     "adaptation": Adaptation(steps=5, rate=0.05),
 }
 """What both experiments have in common at the paper's size."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Embedding:
+    """An encoder as a network: images are normalised by the statistics of their call."""
+
+    encoder: Encoder = Encoder()
+
+    one_at_a_time: ClassVar[bool] = True
+
+    def init(self, key: Key[Array, ""]) -> PyTree:
+        return self.encoder.init(key)
+
+    def apply(
+        self, params: PyTree, x: Array, mask: Bool[Array, " images"] | None = None
+    ) -> Float[Array, "images features"]:
+        return self.encoder.apply(params, x, mask)[0]
+
+    def adaptable(self, params: PyTree) -> PyTree:
+        return jax.tree.map(lambda _: True, params)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +83,9 @@ class ImageTasks:
     """Tasks of a batch."""
     adaptation: Adaptation = Adaptation(steps=3, rate=0.1)
     meta_rate: float = 1e-3
-    """Rate of the optimiser that learns the initialisations."""
+    """Rate of the optimiser that learns initialisations."""
+    head_rate: float = 2e-3
+    """Rate of the optimiser that learns Bayesian heads."""
     mirrored: bool = False
     """Show every other training image in a mirror: for photographs, not for characters."""
     shifted: int = 0
@@ -80,17 +109,47 @@ class ImageTasks:
             "likelihood": Categorical(inputs=image_statistics),
             "adaptation": self.adaptation,
             "meta_rate": self.meta_rate,
+            "head_rate": self.head_rate,
+            "task_models": self.task_models(),
             "sampled": self.sampled,
             # A support set with one image of a class leaves nothing to hold out.
             "parts": 0,
         }
 
+    def task_models(self) -> dict[str, TaskModel]:
+        """What clusters may be made of, by name."""
+        likelihood = Categorical(inputs=image_statistics)
+        features, width = self._features()
+        return {
+            "gradient": Gradient(self._model(), likelihood, self.adaptation),
+            "calibrated-gradient": CalibratedGradient(self._model(), likelihood, self.adaptation),
+            "bayesian-head": BayesianHead(
+                features, likelihood, outputs=self.way, inputs=0, width=width
+            ),
+        }
+
     def _model(self) -> Model:
-        channels = 3 if self.data == GLYPHS else open_store(self.data, verify=False).channels
         if self.network == "conv4":
-            return Conv4(channels, self.size, self.width, self.way)
+            return Conv4(self._channels, self.size, self.width, self.way)
+        return self._resnet(self.way)
+
+    def _features(self) -> tuple[Model, int]:
+        """A network like the others' without its last layer, and how many features it has.
+
+        The features of a ResNet-12 go through a linear layer, which makes fewer of them.
+        """
+        if self.network == "conv4":
+            encoder = Encoder(self._channels, self.size, self.width)
+            return Embedding(encoder), encoder.features
+        return self._resnet(RESNET_FEATURES), RESNET_FEATURES
+
+    def _resnet(self, outputs: int) -> ResNet12:
         widths = tuple(self.width * 2**block for block in range(4))
-        return ResNet12(channels, self.size, self.way, widths)
+        return ResNet12(self._channels, self.size, outputs, widths)
+
+    @property
+    def _channels(self) -> int:
+        return 3 if self.data == GLYPHS else open_store(self.data, verify=False).channels
 
     def _stream(
         self, schedule: Schedule, training: ImageSet, testing: ImageSet, test_query: int

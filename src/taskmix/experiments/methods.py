@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from taskmix.adaptation import BayesianHead, TaskModel
+from taskmix.adaptation.gradient import CalibratedGradient, Gradient
 from taskmix.baselines import (
     CMAML,
     EWC,
@@ -18,14 +20,14 @@ from taskmix.baselines import (
     SI,
     VCL,
     FirstOrderMAML,
-    MAMLPerFamily,
     Matching,
     MetaLSTM,
     MTNet,
     OnlineEWC,
     OnlineLaplace,
+    PerFamily,
     Prototypical,
-    Replay,
+    SingleModel,
     Versa,
 )
 from taskmix.learner import Learner, Told
@@ -35,6 +37,16 @@ from taskmix.names import unknown
 
 Build = Callable[..., Learner]
 """A learner's dataclass, or a ``partial`` of it that fixes what makes the method."""
+
+TASK_MODELS: Mapping[str, type] = {
+    "gradient": Gradient,
+    "calibrated-gradient": CalibratedGradient,
+    "bayesian-head": BayesianHead,
+}
+"""Every task model by its name."""
+
+HEAD_CLIP = 1.0
+"""Largest norm of the gradient of a Bayesian head."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +67,11 @@ class Method:
     def told(self) -> Told:
         return self.build().told
 
+    @property
+    def task_model(self) -> str | None:
+        """The task model it has unless the user asks for another; None if it has its own way."""
+        return task_model_of(self.build)
+
     def rule(self, name: str) -> Build:
         """``ours`` or ``paper``."""
         if name == "ours":
@@ -71,6 +88,10 @@ _FINN = "Finn et al., ICML"
 _LEE = "Lee & Choi, ICML"
 _JERFEL = "Jerfel et al., NeurIPS"
 _VINYALS = "Vinyals et al., NeurIPS"
+_HARRISON = "Harrison et al., WAFR"
+_HEAD: dict[str, Any] = {"task_model": BayesianHead(), "meta_rate": 2e-3, "meta_clip": HEAD_CLIP}
+_KEPT = 40
+"""Tasks in a reservoir."""
 _WEIGHS_LABELS = "it gives a query the labels of its support set"
 
 METHODS: Mapping[str, Method] = {
@@ -106,10 +127,32 @@ METHODS: Mapping[str, Method] = {
         ),
         Method(
             "maml-per-family",
-            MAMLPerFamily,
+            PerFamily,
             2017,
             _FINN,
             "one MAML per family, told which: a floor",
+        ),
+        Method("alpaca", SingleModel, 2018, _HARRISON, "one Bayesian last layer for every task"),
+        Method(
+            "alpaca-replay",
+            partial(SingleModel, reservoir=_KEPT),
+            2018,
+            _HARRISON,
+            "the same on new and kept tasks",
+        ),
+        Method(
+            "alpaca-per-family",
+            partial(PerFamily, **_HEAD),
+            2018,
+            _HARRISON,
+            "one Bayesian last layer per family, told which: a floor",
+        ),
+        Method(
+            "alpaca-per-family-replay",
+            partial(PerFamily, **_HEAD, reservoir=_KEPT),
+            2018,
+            _HARRISON,
+            "the same on new and kept tasks of each family",
         ),
         Method("mt-net", MTNet, 2018, _LEE, "MAML with learned metric and masks"),
         Method(
@@ -187,7 +230,19 @@ METHODS: Mapping[str, Method] = {
         ),
         Method("si", SI, 2017, "Zenke et al., ICML", "MAML held where moving had helped"),
         Method("vcl", VCL, 2018, "Nguyen et al., ICLR", "a posterior over MAML's initialisation"),
-        Method("replay", Replay, 2019, "Chaudhry et al., arXiv", "MAML on new and kept tasks"),
+        Method(
+            "replay",
+            partial(
+                SingleModel,
+                task_model=Gradient(),
+                meta_rate=1e-3,
+                meta_clip=math.inf,
+                reservoir=_KEPT,
+            ),
+            2019,
+            "Chaudhry et al., arXiv",
+            "MAML on new and kept tasks",
+        ),
         Method(
             "c-maml",
             CMAML,
@@ -216,11 +271,63 @@ def methods_for(likelihood: Likelihood) -> tuple[str, ...]:
     return tuple(name for name, one in METHODS.items() if classes or not one.classes_only)
 
 
-def build_learner(build: Build, shared: Mapping[str, Any], own: Mapping[str, Any]) -> Learner:
-    """A learner with the settings of an experiment it has a field for, and its ``own``."""
-    fields = {field.name for field in dataclasses.fields(learner_class(build))}
-    given = {name: value for name, value in shared.items() if name in fields}
-    return build(**given, **own)
+def build_learner(
+    build: Build,
+    shared: Mapping[str, Any],
+    own: Mapping[str, Any],
+    task_model: str | None = None,
+) -> Learner:
+    """A learner with the settings of an experiment it has a field for, and its ``own``.
+
+    A learner that is written against task models gets the one asked for, or its usual one,
+    as the experiment offers it.
+    """
+    learner = learner_class(build)
+    fields = {field.name for field in dataclasses.fields(learner)}
+    strangers = sorted(own.keys() - fields)
+    if strangers:
+        raise ValueError(
+            f"{learner.__name__} has no setting {', '.join(strangers)}; it has "
+            f"{', '.join(sorted(fields))}."
+        )
+    if task_model is not None and "task_model" not in fields:
+        raise ValueError(
+            f"{learner.__name__} has its own way to adapt; leave the task model {task_model} out."
+        )
+    given = dict(shared)
+    if "task_model" in fields:
+        given |= _task_model_settings(build, shared, task_model)
+    given = {name: value for name, value in given.items() if name in fields}
+    return build(**{**given, **own})
+
+
+def task_model_of(build: Build) -> str | None:
+    """Name of the task model that a learner has unless another is asked for."""
+    fixed = build.keywords if isinstance(build, partial) else {}
+    for field in dataclasses.fields(learner_class(build)):
+        if field.name == "task_model":
+            usual = type(fixed.get("task_model", field.default))
+            return next((name for name, kind in TASK_MODELS.items() if kind is usual), None)
+    return None
+
+
+def _task_model_settings(
+    build: Build, shared: Mapping[str, Any], asked: str | None
+) -> dict[str, Any]:
+    """The task model as the experiment offers it, and how it is learned best."""
+    offered: Mapping[str, TaskModel] = shared.get("task_models", {})
+    if asked is None and not offered:
+        return {}
+    name = asked or task_model_of(build) or ""
+    if name == "gradient" and issubclass(learner_class(build), OnlineMixture):
+        # It compares clusters with what is none, and how well a set is fitted is no probability.
+        name = "calibrated-gradient"
+    if name not in offered:
+        raise unknown("task model", name, offered)
+    settings: dict[str, Any] = {"task_model": offered[name]}
+    if name == "bayesian-head":
+        return settings | {"meta_rate": shared["head_rate"], "meta_clip": HEAD_CLIP}
+    return settings | {"meta_clip": math.inf}
 
 
 def learner_class(build: Build) -> Any:

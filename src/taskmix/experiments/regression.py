@@ -5,11 +5,17 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
-from taskmix.adaptation import Adaptation
+from taskmix.adaptation import Adaptation, BayesianHead, TaskModel
+from taskmix.adaptation.gradient import CalibratedGradient, Gradient
 from taskmix.likelihood import Gaussian
 from taskmix.models import MLP
 from taskmix.streams import FunctionStream, Schedule, consecutive, gradual, interleaved, recurring
 from taskmix.training import Settings
+
+FEATURES = 32
+"""Of a Bayesian head."""
+INPUT_SCALE = 2.5
+"""About the standard deviation of the inputs, which lie between -5 and 5."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +47,9 @@ class Regression:
     """Units of each hidden layer."""
     adaptation: Adaptation = Adaptation()
     meta_rate: float = 1e-3
-    """Rate of the optimiser that learns the initialisations."""
+    """Rate of the optimiser that learns initialisations."""
+    head_rate: float = 2e-3
+    """Rate of the optimiser that learns Bayesian heads."""
 
     def stream(self) -> FunctionStream:
         return FunctionStream(self._schedule(), self.tasks, self.support, self.query, self.noise)
@@ -59,7 +67,28 @@ class Regression:
             "likelihood": Gaussian(),
             "adaptation": self.adaptation,
             "meta_rate": self.meta_rate,
+            "head_rate": self.head_rate,
+            "task_models": self.task_models(),
             "families": len(set(self.families)),
+        }
+
+    def task_models(self) -> dict[str, TaskModel]:
+        """What clusters may be made of, by name."""
+        network = MLP(inputs=1, hidden=self.hidden, outputs=1)
+        features = MLP(
+            inputs=1,
+            hidden=self.hidden,
+            outputs=FEATURES,
+            activation="tanh",
+            init_scale=0.0,
+            input_scale=INPUT_SCALE,
+        )
+        return {
+            "gradient": Gradient(network, Gaussian(), self.adaptation),
+            "calibrated-gradient": CalibratedGradient(network, Gaussian(), self.adaptation),
+            "bayesian-head": BayesianHead(
+                features, outputs=1, inputs=1, input_scale=INPUT_SCALE, width=FEATURES
+            ),
         }
 
     def _schedule(self) -> Schedule:

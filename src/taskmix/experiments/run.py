@@ -46,7 +46,7 @@ def run_method(
     keeping = keeping or Keeping()
     stream = experiment.stream()
     check_seeds(seeds)
-    measure = learner.likelihood.measure  # type: ignore[attr-defined]
+    measure = learner.likelihood.measure
     config = {
         "measure": measure,
         "families": stream.families,

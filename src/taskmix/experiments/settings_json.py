@@ -8,13 +8,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from taskmix.adaptation import Adaptation
-from taskmix.experiments.methods import METHODS, learner_class
+from taskmix.experiments.images import Embedding
+from taskmix.experiments.methods import METHODS, TASK_MODELS, learner_class
 from taskmix.learner import Learner
 from taskmix.likelihood import Categorical, Gaussian
-from taskmix.models import MLP, Conv4, ResNet12
+from taskmix.models import MLP, Conv4, Encoder, ResNet12
 from taskmix.streams import image_statistics
 
-PARTS = (MLP, Conv4, ResNet12, Gaussian, Categorical, Adaptation)
+PARTS = (
+    *(MLP, Conv4, ResNet12, Encoder, Embedding),
+    *(Gaussian, Categorical, Adaptation),
+    *TASK_MODELS.values(),
+)
 FUNCTIONS = {function.__name__: function for function in (image_statistics,)}
 
 

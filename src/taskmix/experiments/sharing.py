@@ -73,7 +73,7 @@ class Predictor:
             )
         hints = self._hints(family)
         predict = partial(self.learner.predict, self.state)
-        if isinstance(self.learner.likelihood, Categorical):  # type: ignore[attr-defined]
+        if isinstance(self.learner.likelihood, Categorical):
             classes = jax.eval_shape(predict, support, query, hints).mean.shape[-1]
             if not 0 <= int(support.y.min()) <= int(support.y.max()) < classes:
                 raise ValueError(f"support_y must hold class numbers from 0 to {classes - 1}.")

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from taskmix.evaluation import (
+    ALARM_GRACE,
     OVER_SEEDS,
     OVER_TASKS,
     Evaluation,
@@ -53,6 +54,8 @@ def summarise(record: Record, phases: Sequence[Phase], measure: Measure = "error
             "iterations": last["iteration"],
             "clusters": record.clusters,
             "spawns": record.spawns,
+            "removals": record.removals,
+            "alarms": record.alarms,
             "final": {
                 family: {
                     measure: reported(last["families"][family]["error"], measure),
@@ -60,6 +63,7 @@ def summarise(record: Record, phases: Sequence[Phase], measure: Measure = "error
                 }
                 for family in families
             },
+            "coverage": {family: last["families"][family]["coverage"] for family in families},
             "forgetting": forgotten,
             "mean_forgetting": _mean([forgotten[family] for family in inactive]),
             "own_cluster": {
@@ -71,6 +75,7 @@ def summarise(record: Record, phases: Sequence[Phase], measure: Measure = "error
             },
             "assignment": assignment(record.evaluation),
             "detection": dataclasses.asdict(detection(phases, record.spawns)),
+            "alarm_detection": dataclasses.asdict(detection(phases, record.alarms, ALARM_GRACE)),
             "return_delays": record.history.return_delays(),
             "seconds": last["seconds"],
             "iterations_per_second": last["iteration"] / last["seconds"],
@@ -84,8 +89,13 @@ def reported(error: float | None, measure: Measure) -> float | None:
 
 
 def assignment(evaluation: Evaluation) -> dict[str, float]:
-    """How well the cluster that takes most of a test task tells its family."""
-    responsibilities = np.asarray(evaluation.responsibilities)
+    """How well the cluster that takes most of a test task tells its family.
+
+    The background counts as one more cluster: a task belongs to it if it takes more of it than
+    any cluster does.
+    """
+    shares = (evaluation.responsibilities, evaluation.background[..., None])
+    responsibilities = np.concatenate([np.asarray(part) for part in shares], axis=-1)
     families, tasks, _ = responsibilities.shape
     true = np.repeat(np.arange(families), tasks)
     assigned = np.argmax(responsibilities, axis=-1).ravel()
@@ -146,6 +156,9 @@ def _across_seeds(runs: Sequence[Summary]) -> dict[str, Any]:
             family: _interval(run["final"][family][measure] for run in runs) for family in families
         },
         f"mean_{measure}": _interval(None if None in each else _mean(each) for each in values),
+        "coverage": {
+            family: _interval(run["coverage"][family] for run in runs) for family in families
+        },
         "forgetting": {
             family: _interval(run["forgetting"][family] for run in runs) for family in families
         },
@@ -155,12 +168,17 @@ def _across_seeds(runs: Sequence[Summary]) -> dict[str, Any]:
         },
         "nmi": _interval(run["assignment"]["nmi"] for run in runs),
         "clusters": _interval(run["clusters"] for run in runs),
-        "detection": {
-            name: [run["detection"][name] for run in runs] for name in ("delays", "missed", "false")
-        },
+        "removals": _interval(len(run["removals"]) for run in runs),
+        "alarms": _interval(len(run["alarms"]) for run in runs),
+        **{kind: _detections(runs, kind) for kind in ("detection", "alarm_detection")},
         "seconds": _interval(run["seconds"] for run in runs),
         **_test(runs),
     }
+
+
+def _detections(runs: Sequence[Summary], kind: str) -> dict[str, list[Any]]:
+    """What each seed noticed, and what it only seemed to notice."""
+    return {name: [run[kind][name] for run in runs] for name in ("delays", "missed", "false")}
 
 
 def _test(runs: Sequence[Summary]) -> dict[str, Any]:
@@ -205,16 +223,19 @@ def _iterations(record: Record) -> Int[np.ndarray, " evaluations"]:
 def _own_cluster(
     record: Record, phases: Sequence[Phase], family: str, measure: Measure
 ) -> dict[str, float | int | None] | None:
-    """None if the family had no task in the stretch that decides who owns it."""
+    """None if no cluster had a task of the family in the stretch that decides who owns it.
+
+    An owner that was removed since then has no error any more.
+    """
     phase = last_active(phases, family)
     cluster = record.history.owner(phase, list(record.families).index(family))
     if cluster is None:
         return None
-    known = [line["families"][family]["component_error"] for line in record.metrics]
-    clusters = 1 + max(cluster, *map(len, known))
-    component_error = np.full((len(known), clusters), np.nan)
-    for row, errors in zip(component_error, known, strict=True):
-        row[: len(errors)] = errors
+    ids = [line["cluster_ids"] for line in record.metrics]
+    clusters = 1 + max(cluster, *(one for some in ids for one in some))
+    component_error = np.full((len(ids), clusters), np.nan)
+    for row, own, line in zip(component_error, ids, record.metrics, strict=True):
+        row[own] = line["families"][family]["component_error"]
     own = dataclasses.asdict(
         own_cluster_error(_iterations(record), component_error, cluster, phase)
     )

@@ -15,27 +15,29 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Int, Key, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from taskmix.adaptation import (
-    Adaptation,
+    TaskModel,
+    mean_gradient,
     mean_of_gradients,
-    meta_gradient,
     meta_optimiser,
     one_after_the_other,
 )
+from taskmix.adaptation.gradient import Gradient, query_errors, task_weights, weighted_mean
+from taskmix.adaptation.task_model import Predictive, over_rows
 from taskmix.learner import Info, Prediction, Told
-from taskmix.likelihood import Gaussian, Likelihood, masked_mean
+from taskmix.likelihood import Likelihood
 from taskmix.mixture.clusters import Clusters, as_rows
 from taskmix.mixture.responsibilities import (
+    for_each_cluster,
+    foreseen,
     judge,
     mix,
+    mixed,
     responsibilities,
-    spread,
-    support_log_likelihood,
 )
 from taskmix.mixture.update import gradient_of_drawn, gradient_of_each, update_one, weighted
-from taskmix.models import MLP, Model, parameter_count
 from taskmix.tasks import Examples, Hints, TaskBatch
 
 
@@ -51,19 +53,18 @@ class FiniteMixture:
     then differentiated before the next is begun, which is faster for networks whose tasks
     are learned from one at a time.
 
-    ``sampled`` holds them fixed, too, and estimates the gradient from one component a task,
+    ``sampled`` holds them fixed, too, and estimates the gradient from one component per task,
     without bias. It costs as much as one component however many there are, which matters
-    where a meta-gradient is dear. The error of a step is then that of the component drawn;
-    ``predict`` weighs them all.
+    where a meta-gradient is expensive.
 
     With ``together`` the components are one initialisation, learned as MAML's, for that many
     iterations, and part by a little noise: what they have in common is learned once.
     """
 
-    model: Model = MLP()
-    likelihood: Likelihood = Gaussian()
-    adaptation: Adaptation = Adaptation()
+    task_model: TaskModel = Gradient()
     meta_rate: float = 1e-3
+    meta_clip: float = math.inf
+    """Largest norm of a component's gradient; longer ones are scaled down."""
     anneal_over: int = 0
     """Iterations over which the meta rate falls to zero; 0 keeps it."""
     components: int = 3
@@ -71,7 +72,7 @@ class FiniteMixture:
     detached: bool = False
     """Hold the responsibilities fixed while the components learn."""
     sampled: bool = False
-    """The same, and differentiate one component a task, drawn by its responsibility."""
+    """The same, and differentiate one component per task, drawn by its responsibility."""
     together: int = 0
     """Iterations after which the components part; 0 begins with as many random ones."""
     parting: float = 0.2
@@ -93,12 +94,20 @@ class FiniteMixture:
         if not 0 < self.parting < math.inf:
             raise ValueError(f"parting is {self.parting}; it must be positive and finite.")
 
+    @property
+    def likelihood(self) -> Likelihood:
+        return self.task_model.likelihood
+
+    @property
+    def one_at_a_time(self) -> bool:
+        return self.task_model.one_at_a_time
+
     def init(self, key: Key[Array, ""], example: TaskBatch) -> Clusters:
         # A component that is alone is drawn as MAML draws its own.
         alone = self.components == 1 or self.together > 0
         keys = (jnp.broadcast_to if alone else jax.random.split)(key, (self.components,))
         alive = (jnp.arange(self.components) == 0) | (self.together == 0)
-        return Clusters.stack(jax.vmap(self.model.init)(keys), self._optimiser(), alive)
+        return Clusters.stack(jax.vmap(self.task_model.init)(keys), self._optimiser(), alive)
 
     def step(self, state: Clusters, batch: TaskBatch, key: Key[Array, ""]) -> tuple[Clusters, Info]:
         batch = batch.without_padding_values()
@@ -135,36 +144,37 @@ class FiniteMixture:
     def _step_dense(
         self, state: Clusters, batch: TaskBatch, key: Key[Array, ""]
     ) -> tuple[Clusters, Info]:
-        tasks = (batch.support, batch.query)
+        tasks, weights = (batch.support, batch.query), task_weights(batch)
         joint = jax.grad(partial(self._surrogate, state.alive), has_aux=True)
         if self.detached:
             apart = partial(self._detached_gradient, state.alive)
-            gradient, parts = mean_of_gradients(self.model, apart, state.params, tasks)
-        elif self.model.one_at_a_time:
-            gradient, parts = one_after_the_other(_of_one(joint), state.params, tasks)
+            gradient, parts = mean_of_gradients(
+                self.task_model, apart, state.params, tasks, weights
+            )
+        elif self.one_at_a_time:
+            gradient, parts = one_after_the_other(_of_one(joint), state.params, tasks, weights)
         else:
             gradient, parts = joint(state.params, batch)
         loss, predicted, shares = parts
-        info = self._info(state, batch, predicted, shares, jnp.mean(loss))
+        info = self._info(state, batch, predicted, shares, weighted_mean(loss, weights))
         return self._updated(state, gradient), info
 
     def _surrogate(
         self, alive: Bool[Array, " clusters"], params: PyTree, batch: TaskBatch
     ) -> tuple[Array, tuple[Array, Array, Array]]:
         """The objective, and each task's loss, prediction and responsibilities."""
-        judged = judge(self.model, self.likelihood, self.adaptation, params, batch)
-        shares = responsibilities(judged.support_log_likelihood, alive, self.temperature)
-        loss = jnp.sum(weighted(shares, judged.query_loss), axis=1)
-        return jnp.mean(loss), (loss, mix(shares, judged.predicted), shares)
+        judged = judge(self.task_model, params, batch)
+        shares = responsibilities(judged.evidence, alive, self.temperature)
+        loss = jnp.sum(weighted(shares, judged.loss), axis=1)
+        objective = weighted_mean(loss, task_weights(batch))
+        return objective, (loss, mix(shares, judged.predicted), shares)
 
     def _detached_gradient(
         self, alive: Bool[Array, " clusters"], params: PyTree, support: Examples, query: Examples
     ) -> tuple[PyTree, tuple[Array, Array, Array]]:
         """Gradient of one task's objective, its responsibilities held fixed, and its parts."""
-        gradients, results, fits = gradient_of_each(
-            self.model, self.likelihood, self.adaptation, params, support, query
-        )
-        shares = responsibilities(fits, alive, self.temperature)
+        gradients, results = gradient_of_each(self.task_model, params, support, query)
+        shares = responsibilities(results.evidence, alive, self.temperature)
         gradient = jax.tree.map(
             lambda rows: weighted(jnp.broadcast_to(as_rows(shares, rows), rows.shape), rows),
             gradients,
@@ -175,52 +185,58 @@ class FiniteMixture:
     def _step_sampled(
         self, state: Clusters, batch: TaskBatch, key: Key[Array, ""]
     ) -> tuple[Clusters, Info]:
-        parts = (self.model, self.likelihood, self.adaptation, state.params)
-        fits = support_log_likelihood(*parts, batch.support, state.alive)
-        shares = responsibilities(fits, state.alive, self.temperature)
+        shares, predicted = self._foreseen(state, batch)
         drawn = jax.random.categorical(key, jnp.log(shares))
-        gradient, result = gradient_of_drawn(*parts, batch, drawn)
-        info = self._info(state, batch, result.predicted, shares, jnp.mean(result.loss))
-        return self._updated(state, gradient), info
+        gradient, result = gradient_of_drawn(self.task_model, state.params, batch, drawn)
+        loss = weighted_mean(result.loss, task_weights(batch))
+        return self._updated(state, gradient), self._info(state, batch, predicted, shares, loss)
+
+    def _foreseen(
+        self, state: Clusters, batch: TaskBatch
+    ) -> tuple[Float[Array, "tasks clusters"], Float[Array, "tasks query outputs"]]:
+        """Responsibilities and the mixture's prediction of every task."""
+
+        def all_tasks(params: PyTree) -> tuple[Float[Array, " tasks"], Predictive]:
+            one = partial(foreseen, self.task_model, params)
+            return over_rows(self.task_model, one)(batch.support, batch.query.x, batch.query.mask)
+
+        every = for_each_cluster(self.task_model, all_tasks, state.params, state.alive)
+        evidence, predictive = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), every)
+        shares = responsibilities(evidence, state.alive, self.temperature)
+        return shares, mix(shares, predictive.mean)
 
     def _updated(self, state: Clusters, gradient: PyTree) -> Clusters:
         updates, optimiser = jax.vmap(self._optimiser().update)(gradient, state.optimiser)
         return Clusters(optax.apply_updates(state.params, updates), optimiser, state.alive)
 
-    def _info(
-        self, state: Clusters, batch: TaskBatch, predicted: Array, shares: Array, loss: Array
-    ) -> Info:
-        errors = self.likelihood.error(predicted, batch.query.y)
-        return Info(
-            loss=loss,
-            error=masked_mean(errors, batch.query.mask),
-            responsibilities=shares,
-            clusters=state.count(),
-            spawned=jnp.asarray(False),
-            suspicion=jnp.asarray(0.0),
-        )
-
     def _step_alone(self, state: Clusters, batch: TaskBatch) -> tuple[Clusters, Info]:
         """One component takes every task whole: this is MAML, and gives the same bits."""
-        first = jnp.asarray(0)
-        gradient, result = meta_gradient(
-            self.model, self.likelihood, self.adaptation, state.take(first)[0], batch
+        first, weights = jnp.asarray(0), task_weights(batch)
+        tasks = (batch.support, batch.query)
+        gradient, result = mean_gradient(
+            self.task_model, self.task_model.loss, state.take(first)[0], *tasks, weights=weights
         )
         clusters = update_one(
             state, first, gradient, self._optimiser(), jnp.asarray(1.0), jnp.asarray(True)
         )
-        errors = self.likelihood.error(result.predicted, batch.query.y)
-        info = Info(
-            loss=jnp.mean(result.loss),
-            error=masked_mean(errors, batch.query.mask),
-            responsibilities=jnp.broadcast_to(
-                state.alive.astype(result.loss.dtype), (*result.loss.shape, self.components)
-            ),
-            clusters=state.count(),
+        shares = jnp.broadcast_to(
+            state.alive.astype(result.loss.dtype), (*result.loss.shape, self.components)
+        )
+        loss = weighted_mean(result.loss, weights)
+        return clusters, self._info(state, batch, result.predicted, shares, loss)
+
+    def _info(
+        self, state: Clusters, batch: TaskBatch, predicted: Array, shares: Array, loss: Array
+    ) -> Info:
+        return Info(
+            loss=loss,
+            error=query_errors(self.likelihood, predicted, batch),
+            responsibilities=jnp.where(batch.real[:, None], shares, 0),
+            alive=state.alive,
             spawned=jnp.asarray(False),
+            alarm=jnp.asarray(False),
             suspicion=jnp.asarray(0.0),
         )
-        return clusters, info
 
     def predict(
         self,
@@ -231,27 +247,20 @@ class FiniteMixture:
         query_mask: Bool[Array, " query"] | None = None,
     ) -> Prediction:
         return predict_from_support(
-            self.model,
-            self.likelihood,
-            self.adaptation,
-            state,
-            support,
-            query_x,
-            query_mask,
-            self.temperature,
+            self.task_model, state, support, query_x, query_mask, self.temperature
         )
 
-    def has_room(self, state: Clusters, iterations: int) -> Bool[Array, ""]:
-        return jnp.asarray(True)
-
-    def grow(self, state: Clusters) -> Clusters:
-        return state
-
     def parameters(self, state: Clusters) -> int:
-        return self.components * parameter_count(self.model)
+        return self.components * cluster_size(self.task_model)
 
     def _optimiser(self) -> optax.GradientTransformation:
-        return meta_optimiser(self.meta_rate, self.anneal_over)
+        return meta_optimiser(self.meta_rate, self.anneal_over, self.meta_clip)
+
+
+def cluster_size(task_model: TaskModel) -> int:
+    """How many numbers one cluster learns."""
+    shapes = jax.eval_shape(task_model.init, jax.random.key(0))
+    return sum(leaf.size for leaf in jax.tree.leaves(shapes))
 
 
 def steps_taken(state: Clusters) -> Int[Array, ""]:
@@ -272,29 +281,26 @@ def _of_one(surrogate: Callable[[PyTree, TaskBatch], Any]) -> Callable[..., Any]
 
 
 def predict_from_support(
-    model: Model,
-    likelihood: Likelihood,
-    adaptation: Adaptation,
+    task_model: TaskModel,
     clusters: Clusters,
     support: Examples,
     query_x: Array,
     query_mask: Bool[Array, " query"] | None,
     temperature: float,
 ) -> Prediction:
-    """The paper's prediction: responsibilities from the support likelihood, no count term."""
-    support = jax.tree.map(lambda leaf: leaf[None], support.without_padding_values())
-    queries = query_x.shape[0]
-    mask = jnp.ones(queries, dtype=bool) if query_mask is None else query_mask
-    # There are no targets to judge the predictions by, and no one looks at the loss.
-    targets = jnp.zeros((1, queries, *support.y.shape[2:]), support.y.dtype)
-    task = TaskBatch(support, Examples(query_x[None], targets, mask[None]))
-    judged = judge(model, likelihood, adaptation, clusters.params, task, clusters.alive)
-    weights = responsibilities(judged.support_log_likelihood, clusters.alive, temperature)[0]
-    predicted = judged.predicted[0]
+    """The paper's prediction: responsibilities from the support's evidence, no count term."""
+    support = support.without_padding_values()
+
+    def one(params: PyTree) -> tuple[Float[Array, ""], Predictive]:
+        return foreseen(task_model, params, support, query_x, query_mask)
+
+    evidence, predictive = for_each_cluster(task_model, one, clusters.params, clusters.alive)
+    weights = responsibilities(evidence, clusters.alive, temperature)
+    variance, noise = mixed(weights, predictive)
     return Prediction(
-        mean=mix(weights, predicted),
-        variance=spread(weights, predicted, jnp.zeros_like(weights)),
-        components=predicted,
+        mean=mix(weights, predictive.mean),
+        components=predictive.mean,
         responsibilities=weights,
-        novelty=jnp.asarray(0.0),
+        variance=variance,
+        noise=noise,
     )

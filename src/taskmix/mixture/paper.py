@@ -7,6 +7,7 @@ notices shifts reliably nor protects old clusters; docs/model.md has the measure
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import get_args
 
 import equinox as eqx
@@ -15,17 +16,17 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Int, Key, PyTree
 
-from taskmix.adaptation import Adaptation, meta_optimiser
+from taskmix.adaptation import TaskModel, meta_optimiser
+from taskmix.adaptation.gradient import Gradient, query_errors, task_weights, weighted_mean
 from taskmix.learner import Info, Prediction, Told
-from taskmix.likelihood import Gaussian, Likelihood, masked_mean
+from taskmix.likelihood import Likelihood
 from taskmix.mixture.clusters import Clusters, grown
-from taskmix.mixture.finite import predict_from_support
+from taskmix.mixture.finite import cluster_size, predict_from_support
 from taskmix.mixture.global_prior import Refresh, candidate, summary
 from taskmix.mixture.prior import WindowedCounts, log_places
 from taskmix.mixture.responsibilities import judge, mix, responsibilities
 from taskmix.mixture.spawning import cooled, passes_threshold
 from taskmix.mixture.update import query_losses, update_each, weighted
-from taskmix.models import MLP, Model, parameter_count
 from taskmix.tasks import Examples, Hints, TaskBatch
 
 
@@ -44,10 +45,10 @@ class PaperState(eqx.Module):
 class PaperMixture:
     """Responsibilities with a windowed Chinese restaurant prior and a candidate cluster."""
 
-    model: Model = MLP()
-    likelihood: Likelihood = Gaussian()
-    adaptation: Adaptation = Adaptation()
+    task_model: TaskModel = Gradient()
     meta_rate: float = 1e-3
+    meta_clip: float = math.inf
+    """Largest norm of a cluster's gradient; longer ones are scaled down."""
     anneal_over: int = 0
     """Iterations over which the meta rate falls to zero; 0 keeps it."""
     temperature: float = 1.0
@@ -90,11 +91,19 @@ class PaperMixture:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")
 
     @property
+    def likelihood(self) -> Likelihood:
+        return self.task_model.likelihood
+
+    @property
+    def one_at_a_time(self) -> bool:
+        return self.task_model.one_at_a_time
+
+    @property
     def told(self) -> Told:
         return Told.BOUNDARIES if self.boundaries else Told.NOTHING
 
     def init(self, key: Key[Array, ""], example: TaskBatch) -> PaperState:
-        params = self.model.init(key)
+        params = self.task_model.init(key)
         rows = jax.tree.map(
             lambda leaf: jnp.broadcast_to(leaf, (self.capacity, *leaf.shape)), params
         )
@@ -119,32 +128,35 @@ class PaperMixture:
             lambda rows, new: jnp.concatenate([rows, new[None]]), clusters.params, fresh
         )
         open_places = jnp.append(clusters.alive, True)
-        judged = judge(self.model, self.likelihood, self.adaptation, params, batch, open_places)
+        judged = judge(self.task_model, params, batch, open_places)
         places = log_places(state.counts.counts(), self.concentration, self.coefficient)
-        log_joint = judged.support_log_likelihood + places
+        log_joint = judged.evidence + places
 
         shares = responsibilities(log_joint, open_places, self.temperature)
+        suspicion = weighted_mean(shares[:, -1], task_weights(batch))
         cooling = self._cooling(state, batch)
         opened = (
             (state.iteration >= self.warm_up)
             & (cooling == 0)
             & (clusters.count() < clusters.capacity)
-            & passes_threshold(shares[:, -1], clusters.count(), self.threshold)
+            & passes_threshold(shares[:, -1], clusters.count(), self.threshold, batch.real)
         )
         newborn = clusters.count()
         without = responsibilities(log_joint[:, :-1], clusters.alive, self.temperature)
         taken = shares[:, :-1].at[:, newborn].set(shares[:, -1])
-        shares = jnp.where(opened, taken, without)
+        shares = jnp.where(batch.real[:, None], jnp.where(opened, taken, without), 0)
         clusters = clusters.put(newborn, fresh, self._optimiser().init(fresh), opened)
 
         frozen = (cooling > 0) & (clusters.count() > 1)
         newest = jnp.where(opened, newborn, state.newest)
         may_learn = (jnp.arange(clusters.capacity) == newest) | ~frozen
-        losses = query_losses(self.model, self.likelihood, self.adaptation, batch)
-        clusters = update_each(self.model, clusters, losses, shares, self._optimiser(), may_learn)
+        losses = query_losses(self.task_model, batch)
+        clusters = update_each(
+            self.task_model, clusters, losses, shares, batch.real, self._optimiser(), may_learn
+        )
 
-        query_loss = judged.query_loss[:, :-1]
-        expected = self.likelihood.error(mix(without, judged.predicted[:, :-1]), batch.query.y)
+        expected = jnp.sum(weighted(without, judged.loss[:, :-1]), axis=1)
+        predicted = mix(without, judged.predicted[:, :-1])
         new_state = PaperState(
             clusters=clusters,
             counts=state.counts.push(shares),
@@ -154,12 +166,13 @@ class PaperMixture:
             cooling=self._cooled(cooling, opened),
         )
         info = Info(
-            loss=jnp.mean(jnp.sum(weighted(without, query_loss), axis=1)),
-            error=masked_mean(expected, batch.query.mask),
+            loss=weighted_mean(expected, task_weights(batch)),
+            error=query_errors(self.likelihood, predicted, batch),
             responsibilities=shares,
-            clusters=clusters.count(),
+            alive=clusters.alive,
             spawned=opened,
-            suspicion=jnp.mean(responsibilities(log_joint, open_places, self.temperature)[:, -1]),
+            alarm=opened,
+            suspicion=suspicion,
         )
         return new_state, info
 
@@ -172,14 +185,7 @@ class PaperMixture:
         query_mask: Bool[Array, " query"] | None = None,
     ) -> Prediction:
         return predict_from_support(
-            self.model,
-            self.likelihood,
-            self.adaptation,
-            state.clusters,
-            support,
-            query_x,
-            query_mask,
-            self.temperature,
+            self.task_model, state.clusters, support, query_x, query_mask, self.temperature
         )
 
     def has_room(self, state: PaperState, iterations: int) -> Bool[Array, ""]:
@@ -187,7 +193,7 @@ class PaperMixture:
         return state.clusters.count() + births <= state.clusters.capacity
 
     def parameters(self, state: PaperState) -> int:
-        return int(state.clusters.count()) * parameter_count(self.model)
+        return int(state.clusters.count()) * cluster_size(self.task_model)
 
     def grow(self, state: PaperState) -> PaperState:
         window = state.counts.window
@@ -195,7 +201,7 @@ class PaperMixture:
         return dataclasses.replace(state, clusters=grown(state.clusters), counts=counts)
 
     def _optimiser(self) -> optax.GradientTransformation:
-        return meta_optimiser(self.meta_rate, self.anneal_over)
+        return meta_optimiser(self.meta_rate, self.anneal_over, self.meta_clip)
 
     def _refreshed(self, state: PaperState, key: Key[Array, ""]) -> PyTree:
         """The global prior: the first cluster at the end of the warm-up, then a summary.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -11,9 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-from taskmix.adaptation import Adaptation
-from taskmix.likelihood import Likelihood, masked_mean
-from taskmix.models import Model, for_each
+from taskmix.adaptation import TaskModel
+from taskmix.adaptation.task_model import Paced, Predictive, over_rows
 from taskmix.tasks import Examples, TaskBatch
 
 
@@ -25,65 +23,61 @@ class Judgement(eqx.Module):
     predicted: Float[Array, "*tasks_clusters query outputs"]
 
 
+class Assessment(eqx.Module):
+    """What a task comes to in a cluster, and what the cluster makes of its support set."""
+
+    loss: Float[Array, "*tasks"]
+    predicted: Float[Array, "*tasks query outputs"]
+    evidence: Float[Array, "*tasks"]
+
+
 def judge(
-    model: Model,
-    likelihood: Likelihood,
-    adaptation: Adaptation,
+    task_model: TaskModel,
     params: PyTree,
     batch: TaskBatch,
     alive: Bool[Array, " clusters"] | None = None,
-) -> Judgement:
-    """Adapt each cluster (leading axis of ``params``) to each task and score it.
+) -> Assessment:
+    """What each task comes to in each cluster (leading axis of ``params``): axes (task, cluster).
 
     What a cluster that is not ``alive`` came to means nothing; by default all are.
     """
 
-    def one(cluster: PyTree, support: Examples, query: Examples) -> Judgement:
-        adapted = adaptation(model, likelihood, cluster, support)
-        outputs = model.apply(adapted, query.x, query.mask)
-        return Judgement(
-            support_log_likelihood=fit(model, likelihood, adapted, support),
-            query_loss=masked_mean(likelihood.loss(outputs, query.y), query.mask),
-            predicted=likelihood.predictive(outputs),
-        )
+    def all_tasks(cluster: PyTree) -> Assessment:
+        def one(support: Examples, query: Examples) -> Assessment:
+            return assessed(task_model, cluster, support, query)[1]
 
-    def all_tasks(cluster: PyTree) -> Judgement:
-        return for_each(model, partial(one, cluster))(batch.support, batch.query)
+        return over_rows(task_model, one)(batch.support, batch.query)
 
-    judged = for_each_cluster(model, all_tasks, params, alive)
+    judged = for_each_cluster(task_model, all_tasks, params, alive)
     return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), judged)
 
 
-def support_log_likelihood(
-    model: Model,
-    likelihood: Likelihood,
-    adaptation: Adaptation,
+def assessed(
+    task_model: TaskModel, params: PyTree, support: Examples, query: Examples
+) -> tuple[Float[Array, ""], Assessment]:
+    """Loss of one task in one cluster, and all it comes to."""
+    loss, result = task_model.loss(params, support, query)
+    evidence = result.evidence
+    if evidence is None:
+        evidence = task_model.evidence(params, support)
+    return loss, Assessment(result.loss, result.predicted, evidence)
+
+
+def foreseen(
+    task_model: TaskModel,
     params: PyTree,
     support: Examples,
-    alive: Bool[Array, " clusters"],
-) -> Float[Array, "tasks clusters"]:
-    """How well each cluster fits each support set, the part of ``judge`` that needs no query."""
-
-    def one(cluster: PyTree, support: Examples) -> Float[Array, ""]:
-        adapted = adaptation(model, likelihood, cluster, support)
-        return fit(model, likelihood, adapted, support)
-
-    def all_tasks(cluster: PyTree) -> Float[Array, " tasks"]:
-        return for_each(model, partial(one, cluster))(support)
-
-    return for_each_cluster(model, all_tasks, params, alive).T
-
-
-def fit(
-    model: Model, likelihood: Likelihood, adapted: PyTree, support: Examples
-) -> Float[Array, ""]:
-    """Log-likelihood of one support set after adaptation to it."""
-    each = likelihood.log_likelihood(model.apply(adapted, support.x, support.mask), support.y)
-    return jnp.sum(jnp.where(support.mask, each, 0))
+    query_x: Array,
+    query_mask: Bool[Array, " query"] | None,
+) -> tuple[Float[Array, ""], Predictive]:
+    """Evidence of one support set under one cluster, and what it predicts from it."""
+    posterior = task_model.adapt(params, support)
+    predictive = task_model.predict(posterior, query_x, query_mask)
+    return task_model.evidence(params, support), predictive
 
 
 def for_each_cluster(
-    model: Model,
+    paced: Paced,
     function: Callable[[PyTree], Any],
     params: PyTree,
     alive: Bool[Array, " clusters"] | None,
@@ -94,7 +88,7 @@ def for_each_cluster(
     Where all are alive for good, the loop is unrolled: that takes longer to compile, but the
     gradient of a loop has to copy what every turn leaves behind.
     """
-    if not model.one_at_a_time:
+    if not paced.one_at_a_time:
         return jax.vmap(function)(params)
     if alive is None:
         count = jax.tree.leaves(params)[0].shape[0]
@@ -141,11 +135,23 @@ def mix(
     return jnp.sum(jnp.where(weights > 0, weights * predicted, 0), axis=-3)
 
 
+def mixed(
+    weights: Float[Array, " clusters"], predictive: Predictive
+) -> tuple[Float[Array, "query outputs"] | None, Float[Array, "query outputs"] | None]:
+    """Variance and noise of a mixture, None where the clusters do not know theirs.
+
+    The variance is that within the clusters plus their disagreement.
+    """
+    if predictive.variance is None or predictive.noise is None:
+        return None, None
+    return spread(weights, predictive.mean, predictive.variance), mix(weights, predictive.noise)
+
+
 def spread(
     weights: Float[Array, " clusters"],
     predicted: Float[Array, "clusters query outputs"],
-    noise: Float[Array, " clusters"],
+    variance: Float[Array, "clusters query outputs"],
 ) -> Float[Array, "query outputs"]:
-    """Variance of the mixture: noise within the clusters plus disagreement between them."""
+    """Variance of the mixture: that within the clusters plus disagreement between them."""
     deviation = jnp.square(predicted - mix(weights, predicted)[None])
-    return mix(weights, noise[:, None, None] + deviation)
+    return mix(weights, variance + deviation)

@@ -10,100 +10,89 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from taskmix.adaptation import Adaptation, TaskResult, adapted_loss, query_result, task_loss
-from taskmix.likelihood import Likelihood
+from taskmix.adaptation import TaskModel, TaskResult
+from taskmix.adaptation.gradient import task_weights, total_weight, weighted_mean
+from taskmix.adaptation.task_model import Paced, over_rows
 from taskmix.mixture.clusters import Clusters
-from taskmix.mixture.responsibilities import fit
-from taskmix.models import Model, for_each
+from taskmix.mixture.responsibilities import Assessment, assessed
 from taskmix.tasks import Examples, TaskBatch
 
 TaskLosses = Callable[[PyTree], Float[Array, " tasks"]]
 
 
-def query_losses(
-    model: Model, likelihood: Likelihood, adaptation: Adaptation, batch: TaskBatch
-) -> TaskLosses:
-    """The query loss of every task as a function of one cluster's parameters."""
+def query_losses(task_model: TaskModel, batch: TaskBatch) -> TaskLosses:
+    """The loss of every task as a function of one cluster's parameters."""
 
     def losses(params: PyTree) -> Float[Array, " tasks"]:
         def one(support: Examples, query: Examples) -> Float[Array, ""]:
-            adapted = adaptation(model, likelihood, params, support)
-            return task_loss(model, likelihood, adapted, query)
+            return task_model.loss(params, support, query)[0]
 
-        return for_each(model, one)(batch.support, batch.query)
+        return over_rows(task_model, one)(batch.support, batch.query)
 
     return losses
 
 
 def update_each(
-    model: Model,
+    paced: Paced,
     clusters: Clusters,
     losses: TaskLosses,
     weights: Float[Array, "tasks clusters"],
+    real: Bool[Array, " tasks"],
     optimiser: optax.GradientTransformation,
     chosen: Bool[Array, " clusters"],
 ) -> Clusters:
     """One optimiser per cluster, responsibilities held fixed.
 
-    Cluster l minimises (1/J) sum_j gamma_jl * loss_j(theta_l). A cluster that is not
-    chosen keeps its parameters and its optimiser state, bit for bit.
+    Cluster l minimises (1/J) sum_j gamma_jl * loss_j(theta_l) over the J ``real`` tasks. A
+    cluster that is not chosen keeps its parameters and its optimiser state, bit for bit.
     """
     weights = jax.lax.stop_gradient(weights)
+    each = real.astype(weights.dtype)
 
     def one(params: PyTree, state: PyTree, weight: Float[Array, " tasks"]) -> tuple:
-        gradient = jax.grad(lambda p: jnp.mean(weighted(weight, losses(p))))(params)
+        gradient = jax.grad(lambda p: weighted_mean(weighted(weight, losses(p)), each))(params)
         updates, state = optimiser.update(gradient, state, params)
         return optax.apply_updates(params, updates), state
 
-    params, states = for_each(model, one)(clusters.params, clusters.optimiser, weights.T)
+    params, states = over_rows(paced, one)(clusters.params, clusters.optimiser, weights.T)
     return clusters.replaced(Clusters(params, states, clusters.alive), chosen & clusters.alive)
 
 
 def gradient_of_each(
-    model: Model,
-    likelihood: Likelihood,
-    adaptation: Adaptation,
-    params: PyTree,
-    support: Examples,
-    query: Examples,
-) -> tuple[PyTree, TaskResult, Float[Array, " clusters"]]:
-    """Gradient of one task's query loss in each cluster, its result, and its support's fit."""
+    task_model: TaskModel, params: PyTree, support: Examples, query: Examples
+) -> tuple[PyTree, Assessment]:
+    """Gradient of one task's loss in each cluster, and all it comes to there."""
 
-    def one(cluster: PyTree) -> tuple[PyTree, TaskResult, Float[Array, ""]]:
-        def loss(cluster: PyTree) -> tuple[Float[Array, ""], tuple[TaskResult, PyTree]]:
-            adapted = adaptation(model, likelihood, cluster, support)
-            outputs = model.apply(adapted, query.x, query.mask)
-            result = query_result(likelihood, outputs, query)
-            return result.loss, (result, adapted)
+    def one(cluster: PyTree) -> tuple[PyTree, Assessment]:
+        loss = partial(assessed, task_model)
+        return jax.grad(loss, has_aux=True)(cluster, support, query)
 
-        gradient, (result, adapted) = jax.grad(loss, has_aux=True)(cluster)
-        return gradient, result, fit(model, likelihood, adapted, support)
-
-    return for_each(model, one, unroll=True)(params)
+    return over_rows(task_model, one, unroll=True)(params)
 
 
 def gradient_of_drawn(
-    model: Model,
-    likelihood: Likelihood,
-    adaptation: Adaptation,
-    params: PyTree,
-    batch: TaskBatch,
-    drawn: Int[Array, " tasks"],
+    task_model: TaskModel, params: PyTree, batch: TaskBatch, drawn: Int[Array, " tasks"]
 ) -> tuple[PyTree, TaskResult]:
-    """Gradient of (1/J) sum_j loss_j(theta_{drawn_j}), stacked like ``params``, and the tasks."""
-    loss = partial(adapted_loss, model, likelihood, adaptation)
+    """Gradient of (1/J) sum_j loss_j(theta_{drawn_j}), stacked like ``params``, and the tasks.
+
+    J counts the tasks that are not padding.
+    """
+    weights = task_weights(batch)
 
     def add(
-        total: PyTree, task: tuple[Int[Array, ""], Examples, Examples]
+        total: PyTree, task: tuple[Int[Array, ""], Float[Array, ""], Examples, Examples]
     ) -> tuple[PyTree, TaskResult]:
-        cluster, support, query = task
+        cluster, weight, support, query = task
         own = jax.tree.map(lambda leaf: leaf[cluster], params)
-        gradient, result = jax.grad(loss, has_aux=True)(own, support, query)
-        return jax.tree.map(lambda rows, one: rows.at[cluster].add(one), total, gradient), result
+        gradient, result = jax.grad(task_model.loss, has_aux=True)(own, support, query)
+        total = jax.tree.map(
+            lambda rows, one: rows.at[cluster].add(jnp.where(weight > 0, one, 0)), total, gradient
+        )
+        return total, result
 
     nothing = jax.tree.map(jnp.zeros_like, params)
-    total, results = jax.lax.scan(add, nothing, (drawn, batch.support, batch.query))
-    return jax.tree.map(lambda leaf: leaf / drawn.shape[0], total), results
+    total, results = jax.lax.scan(add, nothing, (drawn, weights, batch.support, batch.query))
+    return jax.tree.map(lambda leaf: leaf / total_weight(weights), total), results
 
 
 def update_one(

@@ -10,10 +10,13 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from taskmix.report.runs import Run, by_method
 from taskmix.report.style import (
+    BACKGROUND,
     CLUSTER_COLOURS,
     INK,
     in_order,
@@ -52,9 +55,11 @@ def loss_figure(runs: Sequence[Run], path: Path | str) -> tuple[Path, Path]:
 
 
 def responsibility_figure(runs: Sequence[Run], path: Path | str) -> tuple[Path, Path]:
-    """How much of each family's test tasks each cluster takes, from its birth on.
+    """How much of each family's test tasks each cluster takes, as long as it lives.
 
-    Figures 6 and 9 of the paper, for the seeds of one method. Returns the PNG and the PDF file.
+    Figures 6 and 9 of the paper, for the seeds of one method. What no cluster explains is a
+    grey area; births are marked at the bottom, alarms at the top. Returns the PNG and the PDF
+    file.
     """
     groups = by_method(runs)
     if len(groups) != 1:
@@ -66,25 +71,49 @@ def responsibility_figure(runs: Sequence[Run], path: Path | str) -> tuple[Path, 
     figure, [(part, axes)] = panels(first.families, first.phases, share_y=True)
     clusters = max(run.responsibilities.shape[-1] for run in runs)
     for f, ax in enumerate(axes):
+        _draw_background(ax, first.iterations, np.stack([run.background[f] for run in runs]))
         for cluster in range(clusters):
             _draw_cluster(ax, cluster, first.iterations, _of_cluster(runs, f, cluster))
         for run in runs:
-            _mark_spawns(ax, run)
+            _mark_events(ax, run)
         ax.set_ylim(0, 1.02)
     axes[0].set_ylabel("mean responsibility", color=INK)
-    handles = [
-        Line2D([], [], color=_colour(cluster), linewidth=2.4, label=f"cluster {cluster + 1}")
-        for cluster in range(clusters)
-    ]
-    if any(run.spawns for run in runs):
-        handles.append(Line2D([], [], **_SPAWN_MARK, color=INK, linestyle="", label="spawn"))
-    legend(part, handles)
+    legend(part, _responsibility_legend(runs, clusters))
     return save(
         figure,
         path,
         f"{line_of(first.method).label}. {_thin_lines_caption(runs)} {_stream_caption(first)}",
     )
 
+
+def _responsibility_legend(runs: Sequence[Run], clusters: int) -> list[Line2D | Patch]:
+    """What there is in a figure, without the clusters that hardly show."""
+    shown = [one for one in range(clusters) if any(_takes_part(run, one) for run in runs)]
+    handles: list[Line2D | Patch] = [
+        Line2D([], [], color=_colour(cluster), linewidth=2.4, label=f"cluster {cluster + 1}")
+        for cluster in shown[:_NAMED]
+    ]
+    if any(np.nanmax(run.background, initial=0) > _VISIBLE for run in runs):
+        grey = to_rgba(BACKGROUND, _BACKGROUND_ALPHA)
+        handles.append(Patch(facecolor=grey, edgecolor=BACKGROUND, label="background"))
+    if any(run.spawns for run in runs):
+        handles.append(Line2D([], [], **_SPAWN_MARK, color=INK, linestyle="", label="spawn"))
+    if any(run.alarms for run in runs):
+        handles.append(Line2D([], [], **_ALARM_MARK, linestyle="", label="alarm"))
+    return handles
+
+
+def _takes_part(run: Run, cluster: int) -> bool:
+    if cluster >= run.responsibilities.shape[-1]:
+        return False
+    return bool(np.nanmax(run.responsibilities[..., cluster], initial=0) > _VISIBLE)
+
+
+_VISIBLE = 0.02
+"""Share from which on something can be seen in a figure."""
+_NAMED = 12
+"""Clusters in a legend; there are fewer colours than that."""
+_BACKGROUND_ALPHA = 0.4
 
 _AT_ONCE = 7
 """Lines of one panel that can be told apart."""
@@ -116,6 +145,15 @@ _SPAWN_MARK: dict[str, Any] = {
     "markersize": 7,
     "markeredgecolor": "white",
     "markeredgewidth": 0.6,
+}
+
+
+_ALARM_MARK: dict[str, Any] = {
+    "marker": "v",
+    "markersize": 6,
+    "color": INK,
+    "markerfacecolor": "white",
+    "markeredgewidth": 1.0,
 }
 
 
@@ -157,9 +195,23 @@ def _draw_cluster(ax: Axes, cluster: int, iterations: np.ndarray, shares: np.nda
     ax.plot(iterations, mean, color=colour, linewidth=2.4)
 
 
-def _mark_spawns(ax: Axes, run: Run) -> None:
-    for cluster, iteration in enumerate(run.spawns, start=1):
-        ax.plot(iteration, 0, **_SPAWN_MARK, color=_colour(cluster), clip_on=False, zorder=5)
+def _draw_background(ax: Axes, iterations: np.ndarray, shares: np.ndarray) -> None:
+    """The mean over seeds as an area under all lines; nothing where there is next to none."""
+    mean = np.nan_to_num(shares).mean(axis=0)
+    if mean.max() > _VISIBLE:
+        ax.fill_between(
+            iterations, mean, color=BACKGROUND, alpha=_BACKGROUND_ALPHA, linewidth=0, zorder=1.5
+        )
+        # An edge, as stretches without the family are grey, too.
+        ax.plot(iterations, mean, color=BACKGROUND, linewidth=1, zorder=1.6)
+
+
+def _mark_events(ax: Axes, run: Run) -> None:
+    above_all: dict[str, Any] = {"clip_on": False, "zorder": 5}
+    for iteration, cluster in run.births:
+        ax.plot(iteration, 0, **_SPAWN_MARK, color=_colour(cluster), **above_all)
+    if run.alarms:
+        ax.plot(run.alarms, [1.02] * len(run.alarms), **_ALARM_MARK, linestyle="", **above_all)
 
 
 def _of_cluster(runs: Sequence[Run], family: int, cluster: int) -> np.ndarray:
@@ -193,7 +245,7 @@ def _common_stream(runs: Sequence[Run]) -> Run:
 
 def _stream_caption(run: Run) -> str:
     """What the grey means, and how large the experiment was."""
-    grey = "Grey: family not in the stream." if len(run.phases) > 1 else ""
+    grey = "Light grey: family not in the stream." if len(run.phases) > 1 else ""
     if run.scale is None:
         return grey
     settings = run.config["settings"]

@@ -18,6 +18,9 @@ from jaxtyping import Float, Int
 from taskmix.likelihood import Measure
 from taskmix.streams.stream import Phase
 
+MOST_CLUSTERS = 100_000
+"""A file that speaks of more is not one that a run wrote."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Run:
@@ -36,9 +39,13 @@ class Run:
     ci95: Float[np.ndarray, "families evaluations"]
     oracle: Float[np.ndarray, "families evaluations"]
     component_error: Float[np.ndarray, "families evaluations clusters"]
-    """NaN where a cluster does not exist yet, or has diverged."""
+    """Of clusters in the order of birth; NaN where one does not exist, or has diverged."""
     responsibilities: Float[np.ndarray, "families evaluations clusters"]
-    """NaN where a cluster does not exist yet."""
+    """Of clusters in the order of birth; NaN where one does not exist."""
+    background: Float[np.ndarray, "families evaluations"]
+    """Share of the test tasks that no cluster explains."""
+    coverage: Float[np.ndarray, "families evaluations"]
+    """Share of the targets within their 90 % intervals; NaN if there are none."""
     events: tuple[dict[str, Any], ...]
     summary: dict[str, Any] | None
     """None while the run is not finished."""
@@ -55,8 +62,28 @@ class Run:
 
     @property
     def spawns(self) -> tuple[int, ...]:
-        """The iterations that opened a cluster; the first of them opened the second cluster."""
-        return tuple(e["iteration"] for e in self.events if e["event"] == "spawned")
+        """The iterations that opened a cluster."""
+        return self._iterations_of("spawned")
+
+    @property
+    def births(self) -> tuple[tuple[int, int], ...]:
+        """Iteration and number of each cluster that was opened."""
+        # Older versions wrote no numbers: the first birth was that of the second cluster.
+        return tuple(
+            (event["iteration"], place if event.get("cluster") is None else event["cluster"])
+            for place, event in enumerate(self._events_of("spawned"), start=1)
+        )
+
+    @property
+    def alarms(self) -> tuple[int, ...]:
+        """The iterations at which an alarm was raised."""
+        return self._iterations_of("alarm")
+
+    def _events_of(self, kind: str) -> list[dict[str, Any]]:
+        return [event for event in self.events if event["event"] == kind]
+
+    def _iterations_of(self, kind: str) -> tuple[int, ...]:
+        return tuple(event["iteration"] for event in self._events_of(kind))
 
 
 def read_run(folder: Path | str) -> Run:
@@ -72,6 +99,7 @@ def read_run(folder: Path | str) -> Run:
     try:
         families = tuple(lines[0]["families"])
         of_family = [[line["families"][family] for line in lines] for family in families]
+        ids = [_ids(line, families[0]) for line in lines]
         return Run(
             config=config,
             method=config["method"],
@@ -87,8 +115,11 @@ def read_run(folder: Path | str) -> Run:
             error=_scalars(of_family, "error"),
             ci95=_scalars(of_family, "ci95"),
             oracle=_scalars(of_family, "oracle"),
-            component_error=_padded(of_family, "component_error"),
-            responsibilities=_padded(of_family, "responsibilities"),
+            component_error=_by_cluster(of_family, ids, "component_error"),
+            responsibilities=_by_cluster(of_family, ids, "responsibilities"),
+            # Of these, older versions knew nothing.
+            background=_scalars(of_family, "background", 0.0),
+            coverage=_scalars(of_family, "coverage", np.nan),
             events=tuple(_read_lines(events)) if events.exists() else (),
             summary=_read_json(summary) if summary.exists() else None,
         )
@@ -128,17 +159,41 @@ def by_method(runs: Iterable[Run]) -> dict[str, list[Run]]:
     return groups
 
 
-def _scalars(of_family: Sequence[Sequence[dict]], name: str) -> np.ndarray:
-    return np.array([[line[name] for line in lines] for lines in of_family], dtype=float)
+def _scalars(
+    of_family: Sequence[Sequence[dict]], name: str, default: float | None = None
+) -> np.ndarray:
+    """Without a default, what is missing is an error."""
+    return np.array(
+        [
+            [line[name] if default is None else line.get(name, default) for line in lines]
+            for lines in of_family
+        ],
+        dtype=float,
+    )
 
 
-def _padded(of_family: Sequence[Sequence[dict]], name: str) -> np.ndarray:
-    most = max(len(line[name]) for lines in of_family for line in lines)
-    padded = np.full((len(of_family), len(of_family[0]), most), np.nan)
+def _ids(line: dict[str, Any], family: str) -> list[int]:
+    """Numbers of the clusters that an evaluation lists."""
+    # Older versions wrote none: no cluster was ever removed.
+    ids = line.get("cluster_ids", list(range(len(line["families"][family]["responsibilities"]))))
+    for one in ids:
+        if type(one) is not int or not 0 <= one < MOST_CLUSTERS:
+            raise TypeError(f"{str(one)[:40]} is no number of a cluster")
+    return ids
+
+
+def _by_cluster(
+    of_family: Sequence[Sequence[dict]], ids: Sequence[Sequence[int]], name: str
+) -> np.ndarray:
+    """Lists with an entry per living cluster, as an array with a place for every one."""
+    most = 1 + max((one for some in ids for one in some), default=-1)
+    found = np.full((len(of_family), len(of_family[0]), most), np.nan)
     for f, lines in enumerate(of_family):
         for e, line in enumerate(lines):
-            padded[f, e, : len(line[name])] = np.array(line[name], dtype=float)
-    return padded
+            if len(line[name]) != len(ids[e]):
+                raise TypeError(f"{name} has {len(line[name])} entries for {len(ids[e])} clusters")
+            found[f, e, ids[e]] = np.array(line[name], dtype=float)
+    return found
 
 
 def _read_json(path: Path) -> dict[str, Any]:

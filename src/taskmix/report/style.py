@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from taskmix.streams.stream import Phase
@@ -23,6 +24,8 @@ YELLOW, BLUE, VERMILION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 INK = "#222222"
 FAINT = "#6b6b6b"
 SHADE = "#ececec"
+BACKGROUND = "#8c8c8c"
+"""The share of tasks that no cluster explains."""
 
 CLUSTER_COLOURS = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, SKY, BLACK, YELLOW)
 """In the order of birth; a ninth cluster takes the first colour again."""
@@ -126,7 +129,7 @@ def save(figure: Figure, path: Path | str, caption: str) -> tuple[Path, Path]:
     return png, pdf
 
 
-def legend(part: SubFigure, handles: Sequence[Line2D]) -> None:
+def legend(part: SubFigure, handles: Sequence[Line2D | Patch]) -> None:
     """One legend above the panels of a part, in rows of equal length, no wider than they are."""
     inches = 0.7 + 0.085 * max(len(str(handle.get_label())) for handle in handles)
     columns = min(4, max(1, int(part.bbox.width / part.dpi / inches)))

@@ -2,8 +2,8 @@
 
 A task is one function of a family, seen at a few points x ~ U(-5, 5). The scales are such
 that predicting zero costs a mean square of the same order (2 to 8) in every family, so that
-no family dominates a mean over families; the literal polynomial is the exception. With
-E u^2 = c^2/3 for u ~ U(-c, c), each docstring states that number.
+no family dominates a mean over families; the literal polynomial and the loud sinusoid are the
+exceptions. With E u^2 = c^2/3 for u ~ U(-c, c), each docstring states that number.
 """
 
 from __future__ import annotations
@@ -18,18 +18,29 @@ from jaxtyping import Array, Float, Key
 
 from taskmix.names import unknown
 
+Ranges = tuple[tuple[float, float], ...]
+
 
 @dataclasses.dataclass(frozen=True)
 class Family:
     """Functions that share a formula; each parameter is uniform over its own range."""
 
     name: str
-    ranges: tuple[tuple[float, float], ...]
+    ranges: Ranges
     evaluate: Callable[[Float[Array, " parameters"], Float[Array, "*points"]], Array]
+    end: Ranges | None = None
+    """The ranges to which those of a drifting family move; None: they stay."""
+    noise: float | None = None
+    """Standard deviation of the noise on its targets; None: that of the stream."""
 
-    def sample(self, key: Key[Array, ""]) -> Float[Array, " parameters"]:
-        """Parameters of one function."""
-        low, high = (jnp.array(ends) for ends in zip(*self.ranges, strict=True))
+    def sample(
+        self, key: Key[Array, ""], progress: Float[Array, ""] | float = 0.0
+    ) -> Float[Array, " parameters"]:
+        """Parameters of one function, after that part (0 to 1) of the family's drift."""
+        low, high = jnp.array(self.ranges).reshape(-1, 2).T
+        if self.end is not None:
+            last_low, last_high = jnp.array(self.end).reshape(-1, 2).T
+            low, high = low + progress * (last_low - low), high + progress * (last_high - high)
         return jax.random.uniform(key, low.shape, minval=low, maxval=high)
 
 
@@ -119,6 +130,17 @@ def bump(
     return height * jnp.exp(-jnp.square((x - centre) / width) / 2)
 
 
+def nothing(
+    parameters: Float[Array, " parameters"], x: Float[Array, "*points"]
+) -> Float[Array, "*points"]:
+    """y = 0, whatever x is: what there is to see of the family is its noise.
+
+    Its standard deviation of 2 makes zero cost 4, as in other families, so that the size of the
+    targets gives nothing away.
+    """
+    return jnp.zeros_like(x)
+
+
 FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
@@ -131,6 +153,17 @@ FAMILIES: dict[str, Family] = {
         Family("linear", ((-3.0, 3.0), (-1.0, 1.0)), linear),
         Family("quadratic", ((-2.0, 2.0), (-0.5, 0.5), (-0.3, 0.3)), quadratic),
         Family("literal-polynomial", ((-5.0, 5.0), (-5.0, 5.0)), linear),
+        # Amplitudes half as large again: zero costs 9.56.
+        Family("loud-sinusoid", ((0.15, 7.5), (0.0, math.pi)), sinusoid),
+        Family("noisy-sinusoid", ((0.1, 5.0), (0.0, math.pi)), sinusoid, noise=0.3),
+        # A sinusoid at first; at the end one upside down, which no task was at first.
+        Family(
+            "drifting-sinusoid",
+            ((0.1, 5.0), (0.0, math.pi)),
+            sinusoid,
+            end=((0.1, 5.0), (math.pi, 2 * math.pi)),
+        ),
+        Family("noise", (), nothing, noise=2.0),
     )
 }
 """Every family by its name."""

@@ -6,6 +6,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from taskmix.streams.functions import family
@@ -21,6 +22,9 @@ _TRAINING, _TESTING = 0, 1
 class FunctionStream:
     """Tasks that are functions, y = f(x) + noise * N(0, 1) with x ~ U(-x_limit, x_limit).
 
+    A drifting family moves from its first appearance on, and its test tasks are of the end of
+    the drift: how a learner does on the way is what the prequential error tells.
+
     >>> stream = FunctionStream(consecutive(("sinusoid", "step"), (40, 30)))
     >>> stream.batch(jax.random.key(0), 12).support.x.shape
     (10, 5, 1)
@@ -31,10 +35,13 @@ class FunctionStream:
     support: int = 5
     query: int = 10
     noise: float = 0.0
+    """Of the targets of every family that has no noise of its own."""
     x_limit: float = 5.0
+    drift: int = 2000
+    """Iterations that a drifting family takes from its first ranges to its last."""
 
     def __post_init__(self) -> None:
-        for name in ("tasks", "support", "query"):
+        for name in ("tasks", "support", "query", "drift"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be 1 or more.")
         if not 0 <= self.noise < float("inf"):
@@ -56,7 +63,9 @@ class FunctionStream:
         key = jax.random.fold_in(jax.random.fold_in(key, _TRAINING), iteration)
         family_key, task_key = jax.random.split(key)
         drawn = self.schedule.draw(family_key, iteration, self.tasks)
-        return self._tasks(task_key, Hints(drawn, self.schedule.boundary(iteration)))
+        elapsed = iteration - jnp.asarray(self.schedule.appearances)
+        progress = jnp.clip(elapsed / self.drift, 0, 1)
+        return self._tasks(task_key, Hints(drawn, self.schedule.boundary(iteration)), progress)
 
     def test_tasks(self, key: Key[Array, ""], family: int, tasks: int) -> TaskBatch:
         if not 0 <= family < len(self.families):
@@ -64,20 +73,25 @@ class FunctionStream:
                 f"family is {family}; it must be an index into {', '.join(self.families)}."
             )
         key = jax.random.fold_in(jax.random.fold_in(key, _TESTING), family)
-        return self._tasks(key, Hints(jnp.full(tasks, family), jnp.asarray(False)))
+        hints = Hints(jnp.full(tasks, family), jnp.asarray(False))
+        return self._tasks(key, hints, jnp.ones(len(self.families)))
 
     def load(self, drawn: TaskBatch) -> TaskBatch:
         return drawn
 
-    def _tasks(self, key: Key[Array, ""], hints: Hints) -> TaskBatch:
+    def _tasks(
+        self, key: Key[Array, ""], hints: Hints, progress: Float[Array, " families"]
+    ) -> TaskBatch:
         x_key, function_key, noise_key = jax.random.split(key, 3)
         tasks = hints.family.shape[0]
         shape = (tasks, self.support + self.query, 1)
         x = jax.random.uniform(x_key, shape, minval=-self.x_limit, maxval=self.x_limit)
         function_keys = jax.random.split(function_key, tasks)
-        y = self._evaluate(hints.family, function_keys, x)
-        if self.noise:
-            y += self.noise * jax.random.normal(noise_key, shape)
+        y = self._evaluate(hints.family, function_keys, progress, x)
+        noise = self._noise()
+        if noise.any():
+            scale = jnp.asarray(noise)[hints.family][:, None, None]
+            y += scale * jax.random.normal(noise_key, shape)
         return TaskBatch(
             support=Examples.full(x[:, : self.support], y[:, : self.support]),
             query=Examples.full(x[:, self.support :], y[:, self.support :]),
@@ -88,14 +102,20 @@ class FunctionStream:
         self,
         chosen: Int[Array, " tasks"],
         keys: Key[Array, " tasks"],
+        progress: Float[Array, " families"],
         x: Float[Array, "tasks points 1"],
     ) -> Float[Array, "tasks points 1"]:
         # Under a vmap a branch costs as much as all branches do; a function is cheap.
         every = [
-            jax.vmap(kind.evaluate)(jax.vmap(kind.sample)(keys), x)
-            for kind in map(family, self.families)
+            jax.vmap(kind.evaluate)(jax.vmap(kind.sample, (0, None))(keys, progress[f]), x)
+            for f, kind in enumerate(map(family, self.families))
         ]
         return jax.lax.select_n(jnp.broadcast_to(chosen[:, None, None], x.shape), *every)
+
+    def _noise(self) -> Float[np.ndarray, " families"]:
+        """Standard deviation of the noise on each family's targets."""
+        own = [family(name).noise for name in self.families]
+        return np.array([self.noise if one is None else one for one in own], np.float32)
 
 
 def paper_stream() -> FunctionStream:

@@ -23,12 +23,15 @@ class Schedule:
 
     The first ``transition`` iterations of every stretch but the first move linearly from
     the mix of the stretch before to the new one. After the last stretch its mix goes on.
+    Families that are ``rare`` have a share of their own in all of this, in every stretch.
     """
 
     stretches: tuple[tuple[str, ...], ...]
     lengths: tuple[int, ...]
     transition: int = 0
     mixing: Mixing = "task"
+    rare: tuple[tuple[str, float], ...] = ()
+    """Families that every phase has besides its own, each with its share of the tasks."""
 
     def __post_init__(self) -> None:
         if not self.stretches or not all(self.stretches):
@@ -56,24 +59,49 @@ class Schedule:
             )
         if self.mixing not in get_args(Mixing):
             raise ValueError(f"mixing is {self.mixing!r}; it must be 'task' or 'batch'.")
+        self._check_rare()
+
+    def _check_rare(self) -> None:
+        shares = dict(self.rare)
+        if len(shares) < len(self.rare) or any(set(shares) & set(s) for s in self.stretches):
+            raise ValueError(
+                f"rare is {self.rare}; name each family once, and none that a stretch has."
+            )
+        if not all(share > 0 for share in shares.values()) or not sum(shares.values()) < 1:
+            raise ValueError(
+                f"rare is {self.rare}; shares must be positive and add up to less than 1."
+            )
 
     @property
     def families(self) -> tuple[str, ...]:
-        """Every family, in order of first appearance."""
-        return tuple(dict.fromkeys(name for stretch in self.stretches for name in stretch))
+        """Every family, in order of first appearance; rare ones come last.
+
+        So those of the stretches have the same numbers, and the same test tasks, as without them.
+        """
+        common = dict.fromkeys(name for stretch in self.stretches for name in stretch)
+        return (*common, *(name for name, _ in self.rare))
+
+    @property
+    def appearances(self) -> tuple[int, ...]:
+        """The first iteration of each family's first phase."""
+        return tuple(
+            next(phase.start for phase in self.phases if name in phase.families)
+            for name in self.families
+        )
 
     @property
     def phases(self) -> tuple[Phase, ...]:
         """One phase per stretch; a transition is a phase in which both mixes are active."""
-        phases = [Phase(0, self.lengths[0], self.stretches[0])]
+        rare = tuple(name for name, _ in self.rare)
+        phases = [Phase(0, self.lengths[0], self.stretches[0] + rare)]
         for before, after, length in zip(
             self.stretches[:-1], self.stretches[1:], self.lengths[1:], strict=True
         ):
             start = phases[-1].stop
             settled = start + self.transition
             if self.transition:
-                phases.append(Phase(start, settled, tuple(dict.fromkeys(before + after))))
-            phases.append(Phase(settled, start + length, after))
+                phases.append(Phase(start, settled, (*dict.fromkeys(before + after), *rare)))
+            phases.append(Phase(settled, start + length, after + rare))
         return tuple(phases)
 
     def weights(self, iteration: Int[Array, ""] | int) -> Float[Array, " families"]:
@@ -83,7 +111,9 @@ class Schedule:
         """
         starts = jnp.asarray(np.cumsum((0, *self.lengths[:-1])))
         active = np.array([[f in stretch for f in self.families] for stretch in self.stretches])
-        mixes = jnp.asarray(active / active.sum(axis=1, keepdims=True), jnp.float32)
+        rare = np.array([dict(self.rare).get(f, 0.0) for f in self.families])
+        common = (1 - rare.sum()) * active / active.sum(axis=1, keepdims=True)
+        mixes = jnp.asarray(common + rare, jnp.float32)
         now = jnp.searchsorted(starts, iteration, side="right") - 1
         elapsed = iteration - starts[now]
         moved = jnp.minimum((elapsed + 1) / (self.transition + 1), 1)

@@ -24,10 +24,10 @@ from safetensors.numpy import load, save
 
 import taskmix
 from taskmix.files import explained, sha256_of, sync, write_bytes
-from taskmix.learner import Learner, State
+from taskmix.learner import Growing, Learner, State
 
 FORMAT = "taskmix checkpoint"
-VERSION = 2
+VERSION = 3
 ARRAYS = "checkpoint.safetensors"
 MANIFEST = "manifest.json"
 DIGITS = 12
@@ -224,7 +224,8 @@ def from_arrays(
         if [(array.shape, array.dtype) for array in found] == list(map(_kept, wanted)):
             restored = [_as(leaf.dtype, array) for array, leaf in zip(found, wanted, strict=True)]
             return jax.tree.unflatten(structure, restored)
-        if sum(array.size for array in found) < sum(leaf.size for leaf in wanted):
+        smaller = sum(array.size for array in found) < sum(leaf.size for leaf in wanted)
+        if smaller or not isinstance(learner, Growing):
             break
         expected = jax.eval_shape(learner.grow, expected)
     raise Broken("the arrays have other shapes or types than the learner's")

@@ -16,11 +16,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, Key, Shaped
 
 from taskmix.evaluation import Evaluation, evaluate
-from taskmix.learner import Info, Learner, State, Told
-from taskmix.models import Model, for_each
+from taskmix.learner import Growing, Info, Learner, State, Told
 from taskmix.streams import Phase, Stream
 from taskmix.tasks import TaskBatch
 from taskmix.training.skips import Skips, check_skips, healthy, learned_in_part
+
+Alive = Shaped[Array | np.ndarray, "*seeds clusters"]
+"""Which clusters there are, on the host."""
 
 BETWEEN_PAUSES = 5.0
 """Seconds, roughly."""
@@ -101,6 +103,8 @@ class Start:
     """Of a pause; None at the end of a chunk."""
     grown: bool = False
     """Of a pause."""
+    alive: Alive | None = None
+    """Which clusters there were at the end of a chunk; a pause tells it itself."""
 
 
 class RunKeys(NamedTuple):
@@ -165,18 +169,20 @@ def train(
     else:
         report(0, None, False)
     skipped = start.skipped if start else (0,) * len(seeds)
+    alive = start.alive if start else None
     pace = Pace()
     for first, stop in stretches:
         if start and start.since and first < start.iteration:
             done, since, grown = start.iteration, start.since, start.grown
+            alive = since.info.alive[:, -1]
         else:
             done, since = first, None
             state, grown = programs.with_room(state, stop - first)
         while done < stop:
             until = min(done + pace.iterations, stop) if pause else stop
             with pace.timed(until - done):
-                state, given = programs.learn(state, done, until)
-            done, since = until, joined(since, given)
+                state, given = programs.learn(state, alive, done, until)
+            done, since, alive = until, joined(since, given), given.info.alive[:, -1]
             if pause and done < stop:
                 pause(Pause(done, since, state, grown, time.perf_counter() - started))
         assert since is not None, "a stretch has at least one iteration"
@@ -257,14 +263,20 @@ class Programs:
             return every_seed(learner, one)(state, test)
 
         def has_room(length: int, state: State) -> Bool[Array, ""]:
+            assert isinstance(learner, Growing), "others are not asked"
             return jnp.all(jax.vmap(lambda one: learner.has_room(one, length))(state))
 
+        def grow(state: State) -> State:
+            assert isinstance(learner, Growing), "others are not asked"
+            return jax.vmap(learner.grow)(state)
+
+        self._grows = isinstance(learner, Growing)
         self._begin = jax.jit(begin)
         self._advance = jax.jit(advance)
         self._advance_in_part = jax.jit(advance_in_part)
         self._judge = jax.jit(judge)
         self._has_room = jax.jit(has_room, static_argnums=0)
-        self._grow = jax.jit(jax.vmap(learner.grow))
+        self._grow = jax.jit(grow)
 
     def begin(self) -> tuple[State, TaskBatch]:
         """The first state of every seed, and its test tasks."""
@@ -277,19 +289,25 @@ class Programs:
     def with_room(self, state: State, iterations: int) -> tuple[State, bool]:
         """The same with capacity for so many iterations, and whether it had to grow."""
         grown = False
-        while not self._has_room(iterations, state):
+        while self._grows and not self._has_room(iterations, state):
             state, grown = self._grow(state), True
         return state, grown
 
-    def learn(self, state: State, first: int, stop: int) -> tuple[State, Given]:
-        """Iterations ``first`` to ``stop`` of every seed, and what they gave, on the host."""
+    def learn(
+        self, state: State, alive: Alive | None, first: int, stop: int
+    ) -> tuple[State, Given]:
+        """Iterations ``first`` to ``stop`` of every seed, and what they gave, on the host.
+
+        ``alive`` are the clusters before them, None if the run has just begun.
+        """
         after, given = self._learned(state, first, stop)
         if healthy(state, after, given.info.loss):
             return after, given
         # Only now, so that care costs a healthy run nothing and changes no bit of it.
         parts = []
         for iteration in range(first, stop):
-            state, part = self._learned_with_care(state, iteration)
+            state, part = self._learned_with_care(state, alive, iteration)
+            alive = part.info.alive[:, -1]
             parts.append(part)
         return state, jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *parts)
 
@@ -298,25 +316,37 @@ class Programs:
         after, given = self._advance(self._data, state, self._keys, *bounds)
         return after, jax.tree.map(lambda leaf: np.array(leaf)[:, : stop - first], given)
 
-    def _learned_with_care(self, state: State, iteration: int) -> tuple[State, Given]:
+    def _learned_with_care(
+        self, state: State, alive: Alive | None, iteration: int
+    ) -> tuple[State, Given]:
         """One iteration, without the tasks that would leave numbers which are not finite."""
         after, given = self._learned(state, iteration, iteration + 1)
         info = jax.tree.map(lambda leaf: leaf[:, 0], given.info)
-        seeds = map(_unstacked, (state, after, self._keys, info))
-        every = [self._checked(iteration, *seed) for seed in zip(*seeds, strict=True)]
+        every = [
+            self._checked(iteration, None if alive is None else alive[seed], *parts)
+            for seed, parts in enumerate(
+                zip(*map(_unstacked, (state, after, self._keys, info)), strict=True)
+            )
+        ]
         after, info, skips = jax.tree.map(lambda *leaves: jnp.stack(leaves), *every)
         info, skips = jax.tree.map(lambda leaf: np.asarray(leaf)[:, None], (info, skips))
         return after, Given(info, given.families, skips)
 
     def _checked(
-        self, iteration: int, before: State, after: State, keys: RunKeys, info: Info
+        self,
+        iteration: int,
+        alive: Alive | None,
+        before: State,
+        after: State,
+        keys: RunKeys,
+        info: Info,
     ) -> tuple[State, Info, Skips]:
         """One iteration of one seed: as it is, or without the tasks at fault."""
         tasks = info.error.shape[0]
         if healthy(before, after, info.loss):
             return after, info, Skips.none((tasks,))
         step = partial(self._advance_in_part, self._data, before, keys, iteration)
-        return learned_in_part(step, before, tasks)
+        return learned_in_part(step, before, alive, tasks)
 
 
 def _unstacked(tree: Any) -> list[Any]:
@@ -340,9 +370,31 @@ def chunks(phases: Sequence[Phase], evaluate_every: int) -> Iterator[tuple[int, 
 
 
 def every_seed(learner: Learner, function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function`` over the seeds, which are the first axis of its arguments."""
-    model: Model = learner.model  # type: ignore[attr-defined]
-    return for_each(model, function)
+    """``function`` over the seeds, which are the first axis of its arguments.
+
+    A ``vmap`` turns every condition into both of its branches. So a seed that is alone is
+    called as it is, and a learner that opens clusters, of which most steps open none, takes
+    its seeds one after the other.
+    """
+
+    def alone(*arguments: Any) -> Any:
+        one = jax.tree.map(lambda leaf: leaf[0], arguments)
+        return jax.tree.map(lambda leaf: leaf[None], function(*one))
+
+    def in_turn(*arguments: Any) -> Any:
+        def turn(_: None, one: tuple[Any, ...]) -> tuple[None, Any]:
+            return None, function(*one)
+
+        return jax.lax.scan(turn, None, arguments)[1]
+
+    def mapped(*arguments: Any) -> Any:
+        if len(jax.tree.leaves(arguments)[0]) == 1:
+            return alone(*arguments)
+        if learner.one_at_a_time or isinstance(learner, Growing):
+            return in_turn(*arguments)
+        return jax.vmap(function)(*arguments)
+
+    return mapped
 
 
 def _begin(learner: Learner, stream: Stream, tests: int, keys: RunKeys) -> tuple[State, TaskBatch]:

@@ -5,19 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import TracebackType
 
+import jax
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from taskmix.learner import Info
+from taskmix.training.lives import Happening, Lives
 from taskmix.training.loop import Chunk, Pause
 
 PLAIN_LINES = 10
 """Lines that a run prints where there is no terminal to draw a bar on."""
 
+MOST_AT_ONCE = 10
+"""Happenings that get a line of their own: a learner may cry wolf with every other batch."""
+
 
 class TrainingProgress:
-    """A bar on a terminal, a few plain lines elsewhere; one line per spawn on both."""
+    """A bar on a terminal, a few plain lines elsewhere.
+
+    On both there is one line for every alarm, and for every cluster that comes or goes.
+    """
 
     def __init__(self, console: Console, title: str, seeds: Sequence[int], iterations: int) -> None:
         self.console = console
@@ -26,6 +34,8 @@ class TrainingProgress:
         self.iterations = iterations
         self._lines = 0
         self._seconds = 0.0
+        self._lives: list[Lives] = []
+        self._told = 0
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -52,6 +62,7 @@ class TrainingProgress:
     def resume(self, iteration: int, seconds: float) -> None:
         """Say that ``iteration`` was reached before, after ``seconds``."""
         self._seconds = seconds
+        self._told = iteration
         self._lines = PLAIN_LINES * iteration // self.iterations
         self._bar.update(self._task, completed=iteration)
         self.tell(f"goes on from iteration {iteration}")
@@ -64,20 +75,40 @@ class TrainingProgress:
     def update(self, moment: Chunk | Pause) -> None:
         info = moment.since.info if isinstance(moment, Pause) else moment.info
         if info is not None:
+            start = moment.iteration - info.loss.shape[1]
+            self._tell_happenings(start, info, for_good=isinstance(moment, Chunk))
             if isinstance(moment, Chunk):
-                self._tell_events(moment, info)
+                self._tell_skips(start, moment)
             self._show(moment.iteration, self._facts(info, moment.seconds))
         if isinstance(moment, Chunk):
             self._seconds = moment.seconds
 
-    def _tell_events(self, chunk: Chunk, info: Info) -> None:
-        start = chunk.iteration - info.loss.shape[1]
-        for offset, clusters, seed in self._spawns(info):
+    def _tell_happenings(self, start: int, info: Info, for_good: bool) -> None:
+        """Tell what is new; at a pause, the iterations since the last evaluation come again."""
+        lives = self._lives or [Lives.begin(np.asarray(alive[0])) for alive in info.alive]
+        after = [life.copy() for life in lives]
+        every = [
+            (happening, seed)
+            for position, seed in enumerate(self.seeds)
+            for happening in after[position].follow(
+                jax.tree.map(lambda leaf, p=position: leaf[p], info)
+            )[1]
+        ]
+        new = [one for one in every if start + one[0].offset >= self._told]
+        new.sort(key=lambda one: one[0].offset)
+        for happening, seed in new[:MOST_AT_ONCE]:
             whose = f", seed {seed}" if len(self.seeds) > 1 else ""
             self._bar.console.print(
-                f"{self.title}{whose}: iteration {start + offset}: new cluster, now {clusters}",
+                f"{self.title}{whose}: iteration {start + happening.offset}: "
+                f"{_in_words(happening)}",
                 highlight=False,
             )
+        if len(new) > MOST_AT_ONCE:
+            self.tell(f"{len(new) - MOST_AT_ONCE} more alarms, births or removals since then")
+        self._told = start + info.loss.shape[1]
+        self._lives = after if for_good else lives
+
+    def _tell_skips(self, start: int, chunk: Chunk) -> None:
         if chunk.skips is not None:
             tasks, batches = int(chunk.skips.task.sum()), int(chunk.skips.any.sum())
             self.tell(
@@ -95,16 +126,20 @@ class TrainingProgress:
                 highlight=False,
             )
 
-    def _spawns(self, info: Info) -> list[tuple[int, int, int]]:
-        """Iteration of the chunk, clusters from then on, and seed of every spawn, in order."""
-        where = sorted((int(i), int(s)) for s, i in np.argwhere(info.spawned))
-        return [(i, int(info.clusters[s, i]), self.seeds[s]) for i, s in where]
-
     def _facts(self, info: Info, seconds: float) -> str:
-        fewest, most = info.clusters[:, -1].min(), info.clusters[:, -1].max()
+        counts = np.asarray(info.alive)[:, -1].sum(axis=-1)
+        fewest, most = counts.min(), counts.max()
         clusters = f"{most}" if fewest == most else f"{fewest}-{most}"
         # Since the last evaluation.
         speed = info.loss.shape[1] / (seconds - self._seconds)
         learned = info.loss[np.isfinite(info.loss)]
         loss = f"{learned.mean():.3f}" if learned.size else "not finite"
         return f"clusters {clusters}, loss {loss}, {speed:.0f} iterations/s"
+
+
+def _in_words(happening: Happening) -> str:
+    return {
+        "spawned": f"new cluster, now {happening.clusters}",
+        "removed": f"cluster removed, now {happening.clusters}",
+        "alarm": "alarm: tasks that fit nothing known",
+    }[happening.event]

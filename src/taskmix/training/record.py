@@ -9,11 +9,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 
 from taskmix.evaluation import Evaluation, History, family_measures, prequential
 from taskmix.learner import Info
 from taskmix.streams import Phase
+from taskmix.training.lives import Happening, Lives
 from taskmix.training.loop import Chunk
 
 Line = dict[str, Any]
@@ -32,8 +33,14 @@ class Record:
     history: History
     metrics: list[Line] = dataclasses.field(default_factory=list)
     """Lines of ``metrics.jsonl``: those of the ends of phases, and the last one."""
+    lives: Lives | None = None
+    """Which cluster is which; None before the first chunk."""
     spawns: list[int] = dataclasses.field(default_factory=list)
     """Iterations whose batch opened a cluster."""
+    removals: list[int] = dataclasses.field(default_factory=list)
+    """Iterations that removed one."""
+    alarms: list[int] = dataclasses.field(default_factory=list)
+    """Iterations whose batch raised an alarm, while the one before did not."""
     skipped_in_a_row: int = 0
     """Batches with tasks left out just before the last evaluation, one after the other."""
     evaluation: Evaluation | None = None
@@ -47,31 +54,42 @@ class Record:
         info, self.evaluation = jax.tree.map(
             lambda leaf: leaf[self.position], (chunk.info, chunk.evaluation)
         )
-        alive = _alive(info, self.evaluation)
-        line: Line = {
-            "iteration": chunk.iteration,
-            "clusters": int(alive.sum()),
+        if self.lives is None:
+            self.lives = Lives.begin(_founders(self.evaluation))
+        of_batches: Line = {
             "loss": None,
             "suspicion": None,
-            "seconds": round(chunk.seconds, 3),
             "batch_responsibilities": [],
+            "batch_background": None,
             "prequential": {},
-            "families": family_measures(self.evaluation, self.families, alive),
         }
+        events: list[Line] = []
         if info is not None and chunk.families is not None:
-            family = chunk.families[self.position]
-            share = info.responsibilities.mean(axis=(0, 1))
-            learned = np.isfinite(info.loss)
-            line["loss"] = float(info.loss[learned].mean()) if learned.any() else None
-            line["suspicion"] = float(info.suspicion.max())
-            line["batch_responsibilities"] = [float(value) for value in share[alive]]
-            line["prequential"] = prequential(info.error, family, self.families)
             start = chunk.iteration - len(info.loss)
-            self.history.add(start, info.error, family, info.responsibilities)
-            self.spawns += [int(start + i) for i in np.flatnonzero(info.spawned)]
+            held, happenings = self.lives.follow(info)
+            shares = self.lives.shares(held, info.responsibilities)
+            family = chunk.families[self.position]
+            self.history.add(start, info.error, family, shares)
+            self._note(start, happenings)
+            of_batches = _of_batches(info, shares, self.lives.ids)
+            of_batches["prequential"] = prequential(info.error, family, self.families)
+            events = _events(chunk, info, happenings, self.position)
+        line: Line = {
+            "iteration": chunk.iteration,
+            "clusters": len(self.lives.ids),
+            "cluster_ids": self.lives.ids,
+            "seconds": round(chunk.seconds, 3),
+            **of_batches,
+            "families": family_measures(self.evaluation, self.families, self.lives.alive),
+        }
         self.skipped_in_a_row = self._skipped_in_a_row(chunk)
         self._keep(line)
-        return line, _events(chunk, info, self.position)
+        return line, events
+
+    def _note(self, start: int, happenings: Sequence[Happening]) -> None:
+        lists = {"spawned": self.spawns, "removed": self.removals, "alarm": self.alarms}
+        for one in happenings:
+            lists[one.event].append(start + one.offset)
 
     def _keep(self, line: Line) -> None:
         ends = {0, *(phase.stop for phase in self.phases)}
@@ -103,9 +121,13 @@ class Record:
 
     def facts(self) -> dict[str, Any]:
         """What JSON can say."""
+        assert self.lives is not None, "there is nothing to keep before the first chunk"
         return {
             "metrics": self.metrics,
+            "lives": self.lives.facts(),
             "spawns": self.spawns,
+            "removals": self.removals,
+            "alarms": self.alarms,
             "skipped_in_a_row": self.skipped_in_a_row,
         }
 
@@ -129,7 +151,10 @@ class Record:
             position,
             History(phases, **history),
             metrics=list(facts["metrics"]),
+            lives=Lives.restored(facts["lives"]),
             spawns=list(facts["spawns"]),
+            removals=list(facts["removals"]),
+            alarms=list(facts["alarms"]),
             skipped_in_a_row=int(facts["skipped_in_a_row"]),
             evaluation=Evaluation(**jax.tree.map(jnp.asarray, evaluation)),
         )
@@ -143,30 +168,47 @@ SKIPPED = ("tasks skipped", "batch skipped")
 """Events: tasks that were left out of a batch, or a batch from which nothing was learned."""
 
 
-def _alive(info: Info | None, evaluation: Evaluation) -> Bool[np.ndarray, " clusters"]:
-    """Which clusters are alive: they are born in order, and none has died.
+def _founders(evaluation: Evaluation) -> Bool[np.ndarray, " rows"]:
+    """Which clusters there are before the first step, when no step has said so yet.
 
-    Before the first step nothing says how many there are, but a cluster that exists takes
-    some responsibility for some task.
+    A learner begins with its first rows, at least one of them; the last that takes some
+    responsibility for some task exists.
     """
-    capacity = evaluation.responsibilities.shape[-1]
-    if info is None:
-        return np.any(np.asarray(evaluation.responsibilities) > 0, axis=(0, 1))
-    return np.arange(capacity) < int(info.clusters[-1])
+    responsibilities = np.asarray(evaluation.responsibilities)
+    takes = np.flatnonzero(np.any(responsibilities > 0, axis=(0, 1)))
+    return np.arange(responsibilities.shape[-1]) <= (takes[-1] if takes.size else 0)
 
 
-def _events(chunk: Chunk, info: Info | None, position: int) -> list[Line]:
-    if info is None:
-        return []
+def _of_batches(
+    info: Info, shares: Float[np.ndarray, "iterations tasks clusters"], ids: Sequence[int]
+) -> Line:
+    """Means over the batches of a chunk; tasks whose error is NaN were not learned from."""
+    known = ~np.isnan(info.error)
+    learned = np.isfinite(info.loss)
+    line: Line = {
+        "loss": float(info.loss[learned].mean()) if learned.any() else None,
+        "suspicion": float(info.suspicion.max()),
+        "batch_responsibilities": [0.0] * len(ids),
+        "batch_background": None,
+    }
+    if known.any():
+        mean = shares[known].mean(axis=0)
+        line["batch_responsibilities"] = [float(value) for value in mean[list(ids)]]
+        line["batch_background"] = max(1 - float(mean.sum()), 0.0)
+    return line
+
+
+def _events(chunk: Chunk, info: Info, happenings: Sequence[Happening], position: int) -> list[Line]:
     start = chunk.iteration - len(info.loss)
     events: list[Line] = []
     if chunk.grown:
         capacity = info.responsibilities.shape[-1]
         events.append({"iteration": start, "event": "capacity grown", "capacity": capacity})
-    events.extend(
-        {"iteration": int(start + i), "event": "spawned", "clusters": int(info.clusters[i])}
-        for i in np.flatnonzero(info.spawned)
-    )
+    for one in happenings:
+        event: Line = {"iteration": start + one.offset, "event": one.event}
+        if one.event != "alarm":
+            event |= {"clusters": one.clusters, "cluster": one.cluster}
+        events.append(event)
     if chunk.skips is not None:
         batch, task = chunk.skips.batch[position], chunk.skips.task[position]
         events.extend(

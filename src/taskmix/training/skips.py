@@ -47,13 +47,17 @@ def healthy(before: State, after: State, loss: Float[Array, "*axes"]) -> Bool[Ar
 
 
 def learned_in_part(
-    step: Callable[[np.ndarray], tuple[State, Info, Bool[Array, ""]]], state: State, tasks: int
+    step: Callable[[np.ndarray], tuple[State, Info, Bool[Array, ""]]],
+    state: State,
+    alive: Bool[Array | np.ndarray, " clusters"] | None,
+    tasks: int,
 ) -> tuple[State, Info, Skips]:
     """Learn from those tasks of a batch that can be learned from.
 
-    ``step`` learns from the tasks of the given numbers, and says whether all is finite then.
-    A task at fault is one with which alone it is not. If there is none, or if without them
-    it still is not, nothing is learned.
+    ``step`` learns from the tasks of the given numbers, and says whether all is finite then;
+    ``alive`` are the clusters before it, None if the run has just begun. A task at fault is
+    one with which alone it is not. If there is none, or if without them it still is not,
+    nothing is learned.
     """
     lone = [step(np.array([task])) for task in range(tasks)]
     good = np.array([bool(fine) for _, _, fine in lone])
@@ -61,7 +65,7 @@ def learned_in_part(
         after, info, fine = step(np.flatnonzero(good))
         if fine:
             return after, _of_some(info, good), Skips(np.asarray(False), ~good)
-    return state, _of_nothing(lone[0][1], tasks), Skips(np.asarray(True), ~good)
+    return state, _of_nothing(lone[0][1], alive, tasks), Skips(np.asarray(True), ~good)
 
 
 def _of_some(info: Info, learned: Shaped[np.ndarray, " tasks"]) -> Info:
@@ -74,14 +78,19 @@ def _of_some(info: Info, learned: Shaped[np.ndarray, " tasks"]) -> Info:
     )
 
 
-def _of_nothing(info: Info, tasks: int) -> Info:
+def _of_nothing(
+    info: Info, alive: Bool[Array | np.ndarray, " clusters"] | None, tasks: int
+) -> Info:
     """What a step says that did not take place; ``info`` is of one from the same state."""
+    # The very first step neither opens nor removes a cluster.
+    before = info.alive if alive is None else jnp.asarray(alive)
     return Info(
         loss=jnp.asarray(jnp.nan),
         error=jnp.full(tasks, jnp.nan),
         responsibilities=jnp.zeros((tasks, info.responsibilities.shape[-1])),
-        clusters=info.clusters - info.spawned,
+        alive=jnp.zeros_like(info.alive).at[: before.shape[0]].set(before),
         spawned=jnp.asarray(False),
+        alarm=jnp.asarray(False),
         suspicion=jnp.asarray(0.0),
     )
 
