@@ -106,8 +106,8 @@ class BayesianHead:
             features=self.features.init(key),
             location=jnp.zeros((width, self.outputs)),
             factor=0.5 * jnp.eye(width),
-            log_noise=jnp.full((), math.log(0.5)),
-            log_scale=jnp.full((), math.log(10.0 if self.classes else 6.0)),
+            log_noise=math.log(0.5) * jnp.ones(()),
+            log_scale=math.log(10.0 if self.classes else 6.0) * jnp.ones(()),
         )
 
     def loss(

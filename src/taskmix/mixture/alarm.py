@@ -1,11 +1,21 @@
-"""Whether tasks have stopped looking like those that a cluster knows.
+"""Whether tasks have stopped looking like those that the clusters know.
 
-Each task is ranked among the tasks of the cluster that explains it best, and the rank becomes a
-normal score: a standard normal number as long as nothing changes. Means of the newest scores, over
-windows of several lengths, are compared with what chance allows.
+Two questions are asked of every batch. Do its tasks rank low among those of the cluster that
+explains them best? Ranks become normal scores, and means of these over windows of several lengths
+show small changes that last. And does a copy of the cluster that has learned from the last batches
+(the scout) explain its tasks better than it explains tasks of the reference? That shows at once
+what looks plausible to the cluster and is new all the same. As long as nothing changes, new tasks
+and reference tasks are exchangeable, so that the rank of the scout's lead is a p-value, bets on it
+are fair, and their wealth is an e-detector.
+
+V. Vovk: Testing randomness online. Statistical Science 36, 2021.
+J. Shin, A. Ramdas, A. Rinaldo: E-detectors. New England Journal of Statistics in Data Science
+2, 2023.
 """
 
 from __future__ import annotations
+
+import dataclasses
 
 import equinox as eqx
 import jax
@@ -13,82 +23,97 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 RATES = (1.0, 0.5, 0.2, 0.08, 0.03, 0.012)
-"""Shares of the past that a window forgets per batch with tasks: from 1 batch to about 100."""
-
-
+"""Shares of the past that the windows forget per batch with tasks: of 1 to about 100 batches."""
+RECENT = 2
+"""The window that says whether a cluster's present tasks are its own."""
+FEWEST = 3
+"""Scores that a window needs: of fewer, the mean is not normal enough."""
+STAKES = (0.3, 0.6)
+"""Exponents of the bets e = s p^(s - 1); their mean is fair, too."""
 MOST = 20.0
+"""Wealth, in nats, that is kept at the most: an alarm has to end some time."""
 
 
 class Alarm(eqx.Module):
-    """Sums of normal scores over the windows, per cluster."""
+    """What both questions have come to so far."""
 
     total: Float[Array, "clusters windows"]
+    """Sum of normal scores, those of the past being forgotten."""
     weight: Float[Array, "clusters windows"]
     """Sum of the weights of these scores."""
     squared: Float[Array, "clusters windows"]
-    """Sum of their squares."""
+    """Sum of the squares of these weights."""
     wealth: Float[Array, ""]
-    """Logarithm of what a bet on low ranks has won since it was last at 0."""
+    """Logarithm of what bets on the scout have won since they were last without gain."""
     raised: Bool[Array, ""]
-    """Whether the alarm was on after the last batch."""
+    """Whether the alarm is on."""
     since: Int[Array, ""]
     """Batches since it was raised, or since the last birth."""
     calm: Int[Array, ""]
     """Batches since there was reason to raise it."""
 
     @staticmethod
-    def begin(clusters: int) -> Alarm:
+    def begin(clusters: int, raised: bool = False) -> Alarm:
         nothing = jnp.zeros((clusters, len(RATES)))
-        return Alarm(nothing, nothing, nothing, jnp.zeros(()), jnp.asarray(False), *(jnp.zeros((), int),) * 2)
+        never = jnp.zeros((), dtype=int)
+        return Alarm(nothing, nothing, nothing, jnp.zeros(()), jnp.asarray(raised), never, never)
 
     def observe(
-        self, ranks: Float[Array, "tasks clusters"], lead: Float[Array, ""], members: Bool[Array, "tasks clusters"]
+        self,
+        ranks: Float[Array, "tasks clusters"],
+        members: Bool[Array, "tasks clusters"],
+        won: Float[Array, ""],
     ) -> Alarm:
-        """Take in the normal scores of each cluster's members of a batch."""
+        """Take in the ranks of each cluster's members of a batch, and what the bets won."""
         scores = jax.scipy.stats.norm.ppf(jnp.clip(ranks, 1e-3, 1 - 1e-3))
-        wealth = jnp.maximum(self.wealth + lead, 0)
-        wealth = jnp.minimum(wealth, MOST)
         count = jnp.sum(members, axis=0)[:, None]
         added = jnp.sum(jnp.where(members, scores, 0), axis=0)[:, None]
         keep = jnp.where(count > 0, 1 - jnp.asarray(RATES), 1.0)
-        return Alarm(
-            keep * self.total + added,
-            keep * self.weight + count,
-            jnp.square(keep) * self.squared + count,
-            wealth,
-            self.raised,
-            self.since,
-            self.calm,
+        return dataclasses.replace(
+            self,
+            total=keep * self.total + added,
+            weight=keep * self.weight + count,
+            squared=jnp.square(keep) * self.squared + count,
+            wealth=jnp.clip(self.wealth + won, 0, MOST),
         )
 
-    def surprise(
-        self, known: Float[Array, " clusters"], wander: float
-    ) -> Float[Array, " clusters"]:
-        """Largest distance of a window's mean from 0, in the standard deviations chance allows.
+    def lowness(
+        self, known: Int[Array, " clusters"], wander: float
+    ) -> Float[Array, "clusters windows"]:
+        """How far the mean of each window lies below 0, in standard deviations.
 
         A mean of n scores varies by 1/n, the level of a reference of m scores by 1/m, and the
-        level of a cluster that learns strays by ``wander`` besides.
+        level of a cluster strays by ``wander`` while it learns.
         """
         weight = jnp.maximum(self.weight, 1e-9)
-        mean = self.total / weight
-        variance = self.squared / jnp.square(weight)
-        variance = variance + 1 / jnp.maximum(known, 1)[:, None] + wander**2
-        # Fewer than a few scores have heavier tails than their mean's normal law says.
-        usable = self.weight >= 3
-        return jnp.max(jnp.where(usable, -mean / jnp.sqrt(variance), 0), axis=-1)
+        variance = self.squared / jnp.square(weight) + 1 / jnp.maximum(known, 1)[:, None]
+        below = -self.total / weight / jnp.sqrt(variance + wander**2)
+        return jnp.where(self.weight >= FEWEST, below, 0)
 
-    def strange(self, known: Float[Array, " clusters"]) -> Float[Array, " clusters"]:
-        window = 2
-        weight = jnp.maximum(self.weight[:, window], 1e-9)
-        variance = self.squared[:, window] / jnp.square(weight) + 1 / jnp.maximum(known, 1)
-        return jnp.where(weight > 2, -self.total[:, window] / weight / jnp.sqrt(variance), 0)
+    def judged(self, reason: Bool[Array, ""], patience: int) -> Alarm:
+        """On while there is reason, and for ``patience`` batches more."""
+        calm = jnp.where(reason, 0, self.calm + 1)
+        raised = reason | (self.raised & (calm < patience))
+        since = jnp.where(raised, self.since + 1, 0)
+        return dataclasses.replace(self, raised=raised, since=since, calm=calm)
 
     def forget(self, where: Bool[Array, " clusters"]) -> Alarm:
-        """Begin anew for some clusters."""
+        """Begin the windows of some clusters anew."""
+        sums = (self.total, self.weight, self.squared)
+        total, weight, squared = (jnp.where(where[:, None], 0, one) for one in sums)
+        return dataclasses.replace(self, total=total, weight=weight, squared=squared)
 
-        def cleared(sums: Array) -> Array:
-            return jnp.where(where[:, None], 0, sums)
 
-        return Alarm(
-            cleared(self.total), cleared(self.weight), cleared(self.squared), self.wealth, self.raised, self.since, self.calm
-        )
+def winnings(
+    lead: Float[Array, " tasks"],
+    ordinary: Float[Array, " reference"],
+    usable: Bool[Array, " reference"],
+) -> Float[Array, " tasks"]:
+    """Logarithm of what bets win on each task, given the scout's leads on it and on a reference.
+
+    p = (1 + how many reference leads are at least as large) / (1 + how many there are).
+    """
+    above = jnp.sum((ordinary >= lead[:, None]) & usable, axis=-1)
+    p = (above + 1) / (jnp.sum(usable) + 1)
+    stakes = jnp.asarray(STAKES)[:, None]
+    return jnp.log(jnp.mean(stakes * p ** (stakes - 1), axis=0))

@@ -1,14 +1,16 @@
 """What the evidence of a cluster's own tasks usually is: a sample of scores to rank others in.
 
-A score is the evidence of a task per example. Ranks in a sample of the cluster's own tasks need no
-assumption about how scores are distributed, and since the sample is scored anew while the cluster
-learns, they mean the same thing at every age.
+A score is the evidence of a task per example. The sample consists of tasks that were never learned
+from, and is scored anew while the cluster learns. So it stays exchangeable with the tasks to come
+as long as these are of the same kind: ranks in it need no assumption about how scores are
+distributed, and mean the same thing at every age.
 """
 
 from __future__ import annotations
 
+import math
+
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
@@ -17,28 +19,34 @@ from taskmix.tasks import TaskBatch
 
 LEAST = 20
 """Scores that a reference needs before anything is judged by it."""
-OUTLYING = 4.0
-"""How many times the distance from the median to the lowest tenth a typical score may lie below."""
 TAIL = 0.1
+"""Share of the lowest scores whose tail is taken to be exponential."""
 ORDINARY = 0.02
+"""Rank from which on a task is not less likely for being unlike the cluster's own."""
 LEAST_SCALE = 1.0
+"""Least scale of the tail, in nats per task: sharper differences say nothing about kinds."""
 SMALLEST_RANK = 1e-4
 EXTREME = 1e6
 
 
+class Scores(eqx.Module):
+    """What a cluster makes of tasks, per example."""
+
+    whole: Float[Array, "*clusters tasks"]
+    support: Float[Array, "*clusters tasks"]
+
+
 class Reference(eqx.Module):
-    """A sample of the tasks that the cluster explains best, with their scores; never rehearsed."""
+    """A sample of the tasks that the cluster explains best, with their scores."""
 
     sample: Reservoir
-    whole: Float[Array, "*clusters places"]
-    support: Float[Array, "*clusters places"]
-    ahead: Float[Array, "*clusters places"]
-    """How far the whole task is ahead of the background."""
+    scores: Scores
 
     @staticmethod
     def empty(example: TaskBatch, places: int) -> Reference:
-        nothing = jnp.zeros(places)
-        return Reference(Reservoir.empty(example, places), nothing, nothing, nothing)
+        return Reference(
+            Reservoir.empty(example, places), Scores(jnp.zeros(places), jnp.zeros(places))
+        )
 
     @property
     def known(self) -> Bool[Array, "*clusters places"]:
@@ -51,74 +59,73 @@ class Reference(eqx.Module):
         return self.count() >= LEAST
 
     def offer(
-        self,
-        batch: TaskBatch,
-        whole: Float[Array, " tasks"],
-        support: Float[Array, " tasks"],
-        ahead: Float[Array, " tasks"],
-        where: Bool[Array, " tasks"],
-        key: Key[Array, ""],
+        self, batch: TaskBatch, scores: Scores, where: Bool[Array, " tasks"], key: Key[Array, ""]
     ) -> Reference:
         """Offer the tasks ``where`` asked, with their scores."""
         sample, source = self.sample.offer(batch, where, key)
         new = source >= 0
         return Reference(
             sample,
-            jnp.where(new, whole[source], self.whole),
-            jnp.where(new, support[source], self.support),
-            jnp.where(new, ahead[source], self.ahead),
+            Scores(
+                jnp.where(new, scores.whole[source], self.scores.whole),
+                jnp.where(new, scores.support[source], self.scores.support),
+            ),
         )
 
-    def rank(
-        self, scores: Float[Array, " tasks"], support: bool = False
+    def rescored(self, places: Int[Array, " some"], scores: Scores) -> Reference:
+        """With new scores in some places."""
+        return Reference(
+            self.sample,
+            Scores(
+                self.scores.whole.at[places].set(scores.whole),
+                self.scores.support.at[places].set(scores.support),
+            ),
+        )
+
+    def drop(self, where: Bool[Array, " places"]) -> Reference:
+        return Reference(self.sample.drop(where), self.scores)
+
+    def rank(self, whole: Float[Array, " tasks"]) -> Float[Array, " tasks"]:
+        """Share of the cluster's own tasks with a lower score, by the tail where it is low."""
+        tenth, scale = self._tail(self.scores.whole)
+        below = jnp.sum((self.scores.whole < whole[:, None]) & self.known, axis=-1)
+        far = TAIL * jnp.exp((whole - tenth) / jnp.maximum(scale, 1e-6))
+        ordinary = (below + 0.5) / (self.count() + 1)
+        return jnp.where(whole < tenth, jnp.clip(far, SMALLEST_RANK, TAIL), ordinary)
+
+    def support_rank(self, support: Float[Array, ""]) -> Float[Array, ""]:
+        """The same of a support set alone, without the tail."""
+        below = jnp.sum((self.scores.support < support) & self.known)
+        return (below + 0.5) / (self.count() + 1)
+
+    def whole_typicality(
+        self, whole: Float[Array, " tasks"], examples: Float[Array, " tasks"]
     ) -> Float[Array, " tasks"]:
-        """Share of the cluster's own tasks with a lower score; of one cluster.
+        """How much less likely tasks are for being unlike the cluster's own, as a logarithm."""
+        return self._typicality(self.scores.whole, whole, examples)
 
-        Below the lowest tenth the sample is small, and an exponential tail takes its place.
-        """
-        own = self.support if support else self.whole
-        count = self.count()
+    def support_typicality(
+        self, support: Float[Array, "*tasks"], examples: Float[Array, "*tasks"]
+    ) -> Float[Array, "*tasks"]:
+        """The same of support sets alone."""
+        return self._typicality(self.scores.support, support, examples)
+
+    def _typicality(
+        self,
+        own: Float[Array, " places"],
+        scores: Float[Array, "*tasks"],
+        examples: Float[Array, "*tasks"],
+    ) -> Float[Array, "*tasks"]:
+        """log min(1, rank / ORDINARY), by the exponential tail; 0 where too little is known."""
+        tenth, scale = self._tail(own)
+        log_rank = math.log(TAIL) + (scores - tenth) / jnp.maximum(scale, LEAST_SCALE / examples)
+        less = jnp.minimum(log_rank - math.log(ORDINARY), 0)
+        return jnp.where(self.enough(), less, 0)
+
+    def _tail(self, own: Float[Array, " places"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Where the lowest tenth of the scores begins, and their mean distance from there."""
         ordered = jnp.sort(jnp.where(self.known, own, EXTREME))
-        tenth = ordered[jnp.floor(TAIL * count).astype(int)]
+        tenth = ordered[jnp.floor(TAIL * self.count()).astype(int)]
         beyond = self.known & (own < tenth)
-        scale = jnp.sum(jnp.where(beyond, tenth - own, 0)) / jnp.maximum(jnp.sum(beyond), 1)
-        below = jnp.sum((own < scores[:, None]) & self.known, axis=-1)
-        empirical = (below + 0.5) / (count + 1)
-        far = TAIL * jnp.exp(-(tenth - scores) / jnp.maximum(scale, 1e-6))
-        return jnp.where(scores < tenth, jnp.clip(far, SMALLEST_RANK, TAIL), empirical)
-
-    def typicality(self, scores: Float[Array, " tasks"], count: Array, support: bool = False):
-        """How much less likely a task is for being unlike the cluster's own: log of at most 1."""
-        own = self.support if support else self.whole
-        known = self.count()
-        ordered = jnp.sort(jnp.where(self.known, own, EXTREME))
-        tenth = ordered[jnp.floor(TAIL * known).astype(int)]
-        beyond = self.known & (own < tenth)
-        scale = jnp.sum(jnp.where(beyond, tenth - own, 0)) / jnp.maximum(jnp.sum(beyond), 1)
-        scale = jnp.maximum(scale, LEAST_SCALE / count)
-        log_rank = jnp.log(TAIL) - (tenth - scores) / scale
-        return jnp.where(self.enough(), jnp.minimum(log_rank - jnp.log(ORDINARY), 0), 0)
-
-    def rank_above(self, ahead: Float[Array, " tasks"]) -> Float[Array, " tasks"]:
-        """Share of the cluster's own tasks that are further ahead of the background."""
-        above = jnp.sum((self.ahead > ahead[:, None]) & self.known, axis=-1)
-        return (above + 1) / (self.count() + 1)
-
-    def lowest(self, support: bool = False) -> Float[Array, "*clusters"]:
-        """The least score that is typical; minus infinity where too little is known."""
-        own = self.support if support else self.whole
-        ordered = jnp.sort(jnp.where(self.known, own, EXTREME), axis=-1)
-
-        def quantile(level: float) -> Float[Array, "*clusters"]:
-            index = jnp.floor(level * jnp.maximum(self.count() - 1, 0)).astype(int)
-            return jnp.take_along_axis(ordered, index[..., None], axis=-1)[..., 0]
-
-        middle = quantile(0.5)
-        return jnp.where(
-            self.enough(), middle - OUTLYING * (middle - quantile(0.1)), -jnp.inf
-        )
-
-
-def normal_score(rank: Float[Array, "*tasks"]) -> Float[Array, "*tasks"]:
-    """The standard normal number that has this rank."""
-    return jax.scipy.stats.norm.ppf(rank)
+        distance = jnp.sum(jnp.where(beyond, tenth - own, 0))
+        return tenth, distance / jnp.maximum(jnp.sum(beyond), 1)

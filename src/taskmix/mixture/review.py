@@ -1,0 +1,79 @@
+"""Clusters that are no longer needed, and tasks that have found a better home."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PyTree
+
+from taskmix.adaptation import Judgement
+from taskmix.mixture.members import Member, of_living, row
+from taskmix.tasks import Examples, TaskBatch
+
+REVIEWED = 50
+"""Tasks of each cluster that are looked at."""
+
+Judge = Callable[[PyTree, TaskBatch], Judgement]
+
+
+def purged(judge: Judge, member: Member, newborn: PyTree) -> Member:
+    """A member without the kept tasks that a newborn explains better."""
+
+    def better(tasks: TaskBatch) -> Bool[Array, " places"]:
+        return judge(newborn, tasks).whole > judge(member.averaged, tasks).whole
+
+    return dataclasses.replace(
+        member,
+        reservoir=member.reservoir.drop(better(member.reservoir.tasks)),
+        reference=member.reference.drop(better(member.reference.sample.tasks)),
+    )
+
+
+def redundant(
+    judge: Judge,
+    background: Callable[[Examples, Examples], Float[Array, ""]],
+    members: Member,
+    alive: Bool[Array, " clusters"],
+    mature: Bool[Array, " clusters"],
+    worth: float,
+) -> Bool[Array, " clusters"]:
+    """The cluster to go, if there is one: without it its tasks would lose less than ``worth`` each.
+
+    Of several it is the one that has had the fewest tasks: of twins the older one stays. The last
+    cluster never goes.
+    """
+    lost = losses(judge, background, members, alive)
+    unneeded = alive & mature & (lost < worth)
+    offered = members.reservoir.offered[: alive.size]
+    least = jnp.argmin(jnp.where(unneeded, offered, jnp.inf))
+    return (jnp.arange(alive.size) == least) & unneeded & (jnp.sum(alive) > 1)
+
+
+def losses(
+    judge: Judge,
+    background: Callable[[Examples, Examples], Float[Array, ""]],
+    members: Member,
+    alive: Bool[Array, " clusters"],
+) -> Float[Array, " clusters"]:
+    """What the kept tasks of each cluster would lose without it, in nats per task."""
+    clusters = alive.size
+    tasks, filled = jax.tree.map(
+        lambda leaf: leaf[:clusters, :REVIEWED],
+        (members.reservoir.tasks, members.reservoir.filled),
+    )
+
+    def under(model: Array) -> Float[Array, "owners places"]:
+        params = row(members.averaged, model)
+        return of_living(lambda owner: judge(params, row(tasks, owner)).whole, alive)
+
+    every = jnp.where(alive[:, None, None], of_living(under, alive), -jnp.inf)
+    blank = jax.vmap(jax.vmap(background))(tasks.support, tasks.query)
+    every = jnp.concatenate([every, blank[None]])
+    own = jnp.arange(clusters + 1)[:, None, None] == jnp.arange(clusters)[:, None]
+    without = jax.nn.logsumexp(jnp.where(own, -jnp.inf, every), axis=0)
+    lost = jnp.maximum(jax.nn.logsumexp(every, axis=0) - without, 0)
+    count = jnp.maximum(jnp.sum(filled, axis=-1), 1)
+    return jnp.sum(jnp.where(filled, lost, 0), axis=-1) / count
