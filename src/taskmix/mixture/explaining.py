@@ -1,0 +1,194 @@
+"""The E-step: how well every cluster explains every task, and what the mixture predicts."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from taskmix.adaptation import Judgement, Predictive
+from taskmix.adaptation.task_model import over_rows
+from taskmix.learner import Mix
+from taskmix.likelihood import masked_mean
+from taskmix.mixture.members import of_living, row
+from taskmix.mixture.reference import Reference, Scores
+from taskmix.mixture.settings import OnlineSettings
+from taskmix.mixture.state import HELD, EStep, OnlineState
+from taskmix.mixture.widths import Widths
+from taskmix.tasks import TaskBatch
+
+WORST = -1e30
+"""Evidence of what diverged."""
+UNLIKE = -3.0
+"""Typicality, in nats, below which a task is nobody's sample of anything."""
+LEAST_COUNT = 0.1
+ROUNDS = 3
+"""Rounds of EM for the mixing weights of a batch."""
+BLANK_PRIOR = -2.0
+"""Logarithm of the background's weight beside that of a cluster, when a task comes alone."""
+
+
+def judge(learner: OnlineSettings, params: PyTree, tasks: TaskBatch) -> Judgement:
+    """Every task under one cluster, with what is not a number as bad as can be."""
+    judge = over_rows(learner.task_model, partial(learner.task_model.judge, params))
+    judged = judge(tasks.support, tasks.query)
+    return Judgement(usable(judged.support), usable(judged.whole), judged.predictive)
+
+
+def described(learner: OnlineSettings, tasks: TaskBatch) -> tuple[Array, Array]:
+    """Statistics of the inputs of support sets, and of whole tasks."""
+    x = jnp.concatenate([tasks.support.x, tasks.query.x], axis=1)
+    mask = jnp.concatenate([tasks.support.mask, tasks.query.mask], axis=1)
+    describe = learner.likelihood.describe
+    return describe(tasks.support.x, tasks.support.mask), describe(x, mask)
+
+
+def explained(learner: OnlineSettings, state: OnlineState, batch: TaskBatch, real: Array) -> EStep:
+    """Evidence, mixing weights of the batch, responsibilities per task."""
+    members, clusters = state.members, state.alive.size
+    living = jnp.append(state.alive, True)
+    judged = of_living(lambda index: judge(learner, row(members.averaged, index), batch), living)
+    judged = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), judged)
+    blank = jax.vmap(partial(state.background.judge, learner.likelihood))(
+        batch.support, batch.query
+    )
+    of_support, of_whole = map(state.inputs.log_density, described(learner, batch))
+    judged = dataclasses.replace(
+        judged,
+        support=jnp.where(living, judged.support + of_support[:, :-1], -jnp.inf),
+        whole=jnp.where(living, judged.whole + of_whole[:, :-1], -jnp.inf),
+    )
+    blank = dataclasses.replace(
+        blank, support=blank.support + of_support[:, -1], whole=blank.whole + of_whole[:, -1]
+    )
+    count = examples(batch)
+    seen = jnp.maximum(batch.support.count(), 1)
+    scores = Scores(judged.whole.T / count, judged.support.T / seen)
+    mature = jnp.append(learner.mature(state), False)
+    unlike = jax.vmap(lambda one, score: one.whole_typicality(score, count))(
+        members.reference, scores.whole
+    ).T
+    unlike = jnp.where(mature, unlike, 0)
+    # Before anything is known, nothing can be said to be unlike it.
+    void = jnp.where(jnp.any(mature), blank.whole, -jnp.inf)
+    evidence = jnp.concatenate([(judged.whole + unlike)[:, :-1], void[:, None]], axis=1)
+    prior = state.counts + LEAST_COUNT * jnp.append(state.alive, True)
+    prior = prior / jnp.sum(prior)
+    weights, shares = mixing(prior, evidence, real, learner.persistence)
+    known = jnp.where(state.alive, judged.whole[:, :-1] + jnp.log(prior[:-1]), -jnp.inf)
+    best = jnp.argmax(known, axis=-1)[:, None] == jnp.arange(clusters)
+    ranks = jax.vmap(Reference.rank)(members.reference, scores.whole)
+    return EStep(
+        judged=judged,
+        blank=blank,
+        scores=scores,
+        unlike=unlike,
+        evidence=evidence,
+        prior=prior,
+        weights=weights,
+        shares=shares,
+        density=jax.nn.logsumexp(jnp.log(weights) + evidence, axis=-1),
+        best=best & real[:, None],
+        ranks=ranks[:-1].T,
+    )
+
+
+def routed(
+    learner: OnlineSettings,
+    state: OnlineState,
+    evidence: Float[Array, " clusters"],
+    blank: Float[Array, ""],
+) -> Float[Array, " clusters_and_background"]:
+    """Responsibilities of a task that comes alone, known by its support set only."""
+    known = jnp.any(learner.mature(state))
+    evidence = jnp.where(state.alive, evidence, -jnp.inf)
+    void = jnp.where(known, blank + BLANK_PRIOR, -jnp.inf)
+    return jax.nn.softmax(jnp.append(evidence, void))
+
+
+def predicted(
+    learner: OnlineSettings, state: OnlineState, batch: TaskBatch, seen: EStep, real: Array
+) -> tuple[Float[Array, " tasks"], OnlineState]:
+    """The error that ``predict`` would have made, and what residuals say about widths."""
+    count = jnp.maximum(batch.support.count(), 1)
+    references = row(state.members.reference, jnp.arange(state.alive.size))
+    unlike = jax.vmap(lambda one, score: one.support_typicality(score, count))(
+        references, seen.scores.support[:-1]
+    ).T
+    unlike = jnp.where(learner.mature(state), unlike, 0)
+    parts = jax.tree.map(lambda leaf: leaf[:, :-1], seen.judged.predictive)
+    weights = jax.vmap(partial(routed, learner, state))(
+        seen.judged.support[:, :-1] + unlike, seen.blank.support
+    )
+    mean, *_ = jax.vmap(partial(mixed, widths=state.widths))(weights, parts, seen.blank.predictive)
+    error = masked_mean(learner.likelihood.error(mean, batch.query.y), batch.query.mask)
+    error = jnp.where(real, error, jnp.nan)
+    if parts.variance is None or seen.blank.predictive.variance is None:
+        return error, state
+    every = jax.tree.map(
+        lambda part, void: jnp.concatenate([part, void[:, None]], axis=1),
+        parts,
+        seen.blank.predictive,
+    )
+    residuals = jnp.abs(batch.query.y[:, None] - every.mean) / jnp.sqrt(every.variance)
+    alike = (seen.unlike[:, :-1] > UNLIKE) & ~state.alarm.raised
+    own = (seen.shares > HELD) & jnp.pad(alike, ((0, 0), (0, 1)), constant_values=True)
+    widths = state.widths.observe(residuals, batch.query.mask, own)
+    return error, dataclasses.replace(state, widths=widths)
+
+
+def examples(tasks: TaskBatch) -> Int[Array, " tasks"]:
+    """Examples of each task, at least 1."""
+    return jnp.maximum(tasks.support.count() + tasks.query.count(), 1)
+
+
+def usable(evidence: Float[Array, "*any"]) -> Float[Array, "*any"]:
+    return jnp.where(jnp.isfinite(evidence), evidence, WORST)
+
+
+def mixing(
+    prior: Float[Array, " parts"],
+    evidence: Float[Array, "tasks parts"],
+    real: Bool[Array, " tasks"],
+    persistence: float,
+) -> tuple[Float[Array, " parts"], Float[Array, "tasks parts"]]:
+    """Mixing weights of a batch by EM from those of the past, and responsibilities."""
+
+    def shares(weights: Array) -> Array:
+        return jax.nn.softmax(jnp.log(weights) + evidence, axis=-1) * real[:, None]
+
+    weights = prior
+    for _ in range(ROUNDS):
+        weights = persistence * prior + jnp.sum(shares(weights), axis=0)
+        weights = weights / jnp.sum(weights)
+    return weights, shares(weights)
+
+
+def mixed(
+    weights: Float[Array, " clusters_and_background"],
+    parts: Predictive,
+    blank: Predictive,
+    widths: Widths,
+) -> tuple[Array, Array | None, Array | None, Mix | None]:
+    """Mean, variance, noise and distribution of a mixture of predictions of one task.
+
+    A part whose prediction is not finite has no say in it.
+    """
+    means = jnp.concatenate([parts.mean, blank.mean[None]])
+    finite = jnp.all(jnp.isfinite(means), axis=(-2, -1))
+    weights = jnp.where(finite, weights, 0)
+    weights = weights / jnp.maximum(jnp.sum(weights), 1e-30)
+    means = jnp.where(finite[:, None, None], means, 0)
+    mean = jnp.tensordot(weights, means, axes=1)
+    own, void = parts.variance, blank.variance
+    if own is None or void is None or parts.noise is None or blank.noise is None:
+        return mean, None, None, None
+    variances = jnp.concatenate([own, void[None]])
+    noises = jnp.concatenate([parts.noise, blank.noise[None]])
+    variance = jnp.tensordot(weights, variances + jnp.square(means - mean), axes=1)
+    noise = jnp.tensordot(weights, noises, axes=1)
+    mix = Mix(weights, means, jnp.sqrt(jnp.maximum(variances, 1e-12)), widths.levels())
+    return mean, variance, noise, mix

@@ -1,0 +1,161 @@
+"""Births, what becomes of an alarm that nothing was born of, and removals."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key
+
+from taskmix.mixture.alarm import Alarm
+from taskmix.mixture.explaining import judge
+from taskmix.mixture.inputs import Inputs
+from taskmix.mixture.members import changed, row, with_row
+from taskmix.mixture.review import purged, redundant
+from taskmix.mixture.settings import OnlineSettings
+from taskmix.mixture.state import EStep, OnlineState, Progress
+from taskmix.mixture.trial import FRESH, Trial
+from taskmix.tasks import TaskBatch
+
+NEWBORN_COUNT = 10.0
+
+
+def tried(
+    learner: OnlineSettings, state: OnlineState, seen: EStep, real: Array
+) -> tuple[Trial, Float[Array, " tasks"], Float[Array, " tasks"]]:
+    """The trial after the batch, which tasks the candidate takes, what it learns from."""
+    trial, candidate = state.trial, seen.judged.whole[:, -1]
+    settled = learner.mature(state) & (state.progress.rise() < learner.settled)
+    in_use = seen.prior[:-1] * jnp.sum(state.alive) >= 0.25
+    # Against a cluster that still improves by itself nothing is proven.
+    settled = jnp.append(settled, jnp.all(settled | ~in_use))
+    fair = settled[jnp.argmax(seen.evidence, axis=-1)] | state.alarm.raised
+    if learner.boundaries:
+        fair = jnp.broadcast_to(state.alarm.raised, fair.shape)
+    parting = (trial.origin != FRESH) & (trial.age < learner.parting)
+    taken = jnp.where(real, trial.taken(seen.density, candidate), 0)
+    parent = trial.parent
+    ahead = candidate - seen.judged.whole[:, parent]
+    after = trial.tried(seen.density, candidate, fair & real & ~parting, real)
+    after, half = after.half(ahead, seen.ranks[:, parent], seen.shares[:, parent], learner.seeded)
+    return after, jnp.where(parting, 0, taken), jnp.where(parting, half, taken)
+
+
+def births(
+    learner: OnlineSettings,
+    state: OnlineState,
+    batch: TaskBatch,
+    sounded: Bool[Array, ""],
+    key: Key[Array, ""],
+) -> tuple[OnlineState, Bool[Array, ""]]:
+    """Promote the candidate if it has earned it, and let another begin where one is due."""
+    trial = state.trial
+    wins = trial.evidence > learner.certainty
+    born = wins & (trial.worth() > learner.worth) & (trial.weight > 10) & (trial.age > 20)
+    born &= ~jnp.all(state.alive)
+    state = jax.lax.cond(born, partial(promoted, learner), lambda state: state, state)
+    over = (trial.age >= learner.probation) & ~wins | (trial.age >= 3 * learner.probation)
+    due = born | over | (sounded & ~wins)
+    again = partial(begun, learner, example=batch, key=key, fresh=sounded)
+    return jax.lax.cond(due, again, lambda state: state, state), born
+
+
+def promoted(learner: OnlineSettings, state: OnlineState) -> OnlineState:
+    """The candidate becomes a cluster; what it explains better leaves the others' samples."""
+    clusters = state.alive.size
+    free = jnp.argmin(state.alive)
+    newborn = row(state.members, clusters)
+    members = changed(
+        state.members,
+        lambda _, member: purged(partial(judge, learner), member, newborn.averaged),
+        jnp.append(state.alive, False),
+    )
+    chosen = jnp.arange(clusters + 1) == free
+    alarm = state.alarm.forget(chosen[:-1])
+    begun = Alarm.begin(clusters, raised=True)
+    # An alarm that was answered starts to look again; one that was not there stays away.
+    alarm = jax.tree.map(lambda new, old: jnp.where(alarm.raised, new, old), begun, alarm)
+    inputs = with_row(state.inputs, free, row(state.inputs, clusters))
+    nothing = jnp.zeros(())
+    return dataclasses.replace(
+        state,
+        members=with_row(members, free, newborn),
+        alive=state.alive.at[free].set(True),
+        age=state.age.at[free].set(0),
+        counts=state.counts.at[free].max(NEWBORN_COUNT),
+        inputs=inputs,
+        alarm=alarm,
+        progress=with_row(state.progress, free, Progress(nothing, nothing, nothing)),
+        widths=state.widths.forget(chosen),
+    )
+
+
+def begun(
+    learner: OnlineSettings,
+    state: OnlineState,
+    example: TaskBatch,
+    key: Key[Array, ""],
+    fresh: Bool[Array, ""],
+) -> OnlineState:
+    """A new candidate: at random, or a copy of a cluster that is in use."""
+    clusters = state.alive.size
+    init_key, parent_key, origin_key = jax.random.split(key, 3)
+    use = jnp.where(state.alive, jnp.log(state.counts[:-1] + 1e-3), -jnp.inf)
+    parent = jax.random.categorical(parent_key, use)
+    origin = jnp.where(fresh, FRESH, jax.random.randint(origin_key, (), 0, 3))
+    params = jax.tree.map(
+        lambda new, rows: jnp.where(origin == FRESH, new, rows[parent]),
+        learner.task_model.init(init_key),
+        state.members.params,
+    )
+    blank = row(Inputs.begin(1, state.inputs.mean.shape[-1]), 0)
+    return dataclasses.replace(
+        state,
+        members=with_row(state.members, clusters, learner.newborn(params, example)),
+        inputs=with_row(state.inputs, clusters, blank),
+        trial=Trial.begin(origin, parent),
+    )
+
+
+def accepted(learner: OnlineSettings, state: OnlineState) -> OnlineState:
+    """After an alarm from which nothing came: what is now is what there is to know."""
+    wins = state.trial.evidence > learner.certainty
+    since = state.alarm.since
+    over = (since >= learner.patience) & (~wins | (since >= 3 * learner.patience))
+    clusters = state.alive.size
+    carried = state.alive & (state.counts[:-1] > 0.1 * jnp.sum(state.counts)) & over
+    sample = state.members.reference.sample
+    gone = jnp.append(carried, False)
+    members = eqx.tree_at(
+        lambda m: (m.reference.sample.filled, m.reference.sample.offered),
+        state.members,
+        (sample.filled & ~gone[:, None], jnp.where(gone, 0, sample.offered)),
+    )
+    alarm = jax.tree.map(
+        lambda new, old: jnp.where(over, new, old), Alarm.begin(clusters), state.alarm
+    )
+    age = jnp.where(carried, 0, state.age)
+    return dataclasses.replace(state, members=members, alarm=alarm, age=age)
+
+
+def reviewed(learner: OnlineSettings, state: OnlineState, born: Bool[Array, ""]) -> OnlineState:
+    """Without the least needed cluster, if it is not needed; now and then."""
+
+    def look(state: OnlineState) -> OnlineState:
+        gone = redundant(
+            partial(judge, learner),
+            partial(state.background.evidence, learner.likelihood),
+            state.members,
+            state.alive,
+            learner.mature(state),
+            learner.keep_worth,
+        )
+        counts = jnp.where(jnp.append(gone, False), 0, state.counts)
+        alarm = state.alarm.forget(gone)
+        return dataclasses.replace(state, alive=state.alive & ~gone, counts=counts, alarm=alarm)
+
+    due = (state.iteration % learner.review == 0) & ~born & bool(learner.reservoir)
+    return jax.lax.cond(due, look, lambda state: state, state)

@@ -1,0 +1,95 @@
+"""Whether a batch gives reason for the alarm, and the scout that asks."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from taskmix.mixture.alarm import Alarm, winnings
+from taskmix.mixture.explaining import described, examples, judge
+from taskmix.mixture.members import row
+from taskmix.mixture.rehearsal import Rehearsal
+from taskmix.mixture.settings import SCOUT_HASTE, OnlineSettings
+from taskmix.mixture.state import EStep, OnlineState, Scout
+from taskmix.tasks import TaskBatch
+
+SCOUT_STEPS = 3
+"""Updates of the scout per batch."""
+SCOUT_RETURN = 0.1
+"""How much of the way back to its cluster the scout goes before each batch."""
+COMPARED = 40
+"""Reference tasks per batch that the scout is judged on beside the new ones."""
+
+
+def alarmed(
+    learner: OnlineSettings, state: OnlineState, batch: TaskBatch, seen: EStep, told: Array | None
+) -> tuple[Alarm, Bool[Array, ""], Float[Array, ""]]:
+    """The alarm after the batch, whether it was raised by it, and how near it is to that."""
+    if learner.boundaries:
+        reason = jnp.asarray(False) if told is None else told
+        alarm = state.alarm.judged(reason, learner.patience)
+        return alarm, alarm.raised & ~state.alarm.raised, alarm.raised.astype(float)
+    clusters = state.alive.size
+    known = row(state.members.reference, jnp.arange(clusters))
+    judged = learner.mature(state) & known.enough()
+    won = bets(learner, state, batch, seen, judged)
+    alarm = state.alarm.observe(seen.ranks, seen.best & judged, won)
+    in_use = seen.prior[:-1] * jnp.sum(state.alive) >= 0.25
+    low = jnp.where(in_use[:, None], alarm.lowness(known.count(), learner.wander), 0)
+    wealth = alarm.wealth / -jnp.log(learner.false_alarms)
+    suspicion = jnp.maximum(jnp.max(low) / learner.lowness, wealth)
+    alarm = alarm.judged(suspicion > 1, learner.calm)
+    return alarm, alarm.raised & ~state.alarm.raised, jnp.clip(suspicion, 0, 1)
+
+
+def bets(
+    learner: OnlineSettings, state: OnlineState, batch: TaskBatch, seen: EStep, judged: Array
+) -> Float[Array, ""]:
+    """What bets on the scout win with a batch."""
+    home, places = state.scout.home, learner.reference
+    if not places:
+        return jnp.zeros(())
+    sample = row(state.members.reference.sample, home)
+    some = (state.iteration * COMPARED + jnp.arange(min(COMPARED, places))) % places
+    tasks = row(sample.tasks, some)
+    params = row(state.members.averaged, home)
+    ordinary = judge(learner, state.scout.params, tasks).whole - judge(learner, params, tasks).whole
+    ordinary = ordinary / examples(tasks)
+    _, of_whole = map(state.inputs.log_density, described(learner, batch))
+    lead = judge(learner, state.scout.params, batch).whole + of_whole[:, home]
+    lead = lead / examples(batch) - seen.scores.whole[home]
+    usable = sample.filled[some]
+    counted = seen.best[:, home] & judged[home] & (jnp.sum(usable) >= COMPARED // 3)
+    return jnp.sum(jnp.where(counted, winnings(lead, ordinary, usable), 0))
+
+
+def scouted(
+    learner: OnlineSettings, state: OnlineState, batch: TaskBatch, seen: EStep, real: Array
+) -> Scout:
+    """The scout after it has learned from the batch."""
+    scout = state.scout
+    home = jnp.argmax(jnp.where(state.alive, seen.weights[:-1], -1))
+    averaged = row(state.members.averaged, home)
+    moved = home != scout.home
+    fresh = learner.scout_at(averaged, home)
+    params = jax.tree.map(
+        lambda own, back: jnp.where(moved, back, own + SCOUT_RETURN * (back - own)),
+        scout.params,
+        averaged,
+    )
+    optimiser = jax.tree.map(
+        lambda old, new: jnp.where(moved, new, old), scout.optimiser, fresh.optimiser
+    )
+    quick = Rehearsal(SCOUT_STEPS, 0)
+    params, optimiser, _ = quick(
+        learner.task_model,
+        learner.optimiser(SCOUT_HASTE),
+        params,
+        optimiser,
+        batch,
+        real.astype(seen.density.dtype),
+        None,
+        jax.random.key(0),
+    )
+    return Scout(params, optimiser, home)
