@@ -19,6 +19,7 @@ from taskmix.baselines import MAML, MMAML, PLATIPUS, MTNet, PerFamily
 from taskmix.baselines.single import Single
 from taskmix.evaluation import evaluate
 from taskmix.experiments import METHODS, Regression, build_learner
+from taskmix.experiments.methods import learner_class
 from taskmix.learner import Growing, Info, Learner, Prediction, State, Told
 from taskmix.mixture import FiniteMixture, OnlineMixture, PaperMixture
 from taskmix.streams import FunctionStream, consecutive, interleaved
@@ -38,8 +39,17 @@ EASY = FunctionStream(consecutive(("linear",), (200,)), tasks=3, support=4, quer
 KEY = jax.random.key(0)
 SEEDS = jax.random.split(KEY, 2)
 
+SMALL = {"reservoir": 8, "reference": 8, "capacity": 2}
+"""An online mixture that compiles sooner."""
+
+
+def small(build: Callable[..., Learner]) -> Learner:
+    own = SMALL if issubclass(learner_class(build), OnlineMixture) else {}
+    return build_learner(build, PARTS, own)
+
+
 LEARNERS = {
-    f"{name}-{rule}": build_learner(method.rule(rule), PARTS, {})
+    f"{name}-{rule}": small(method.rule(rule))
     for name, method in METHODS.items()
     for rule in ("ours", "paper")
     if (rule == "ours" or method.paper is not None) and not method.classes_only
@@ -427,23 +437,30 @@ def test_learner_told_nothing_ignores_what_hints_say(trained):
         (PaperMixture, "noise", math.nan),
         (PaperMixture, "capacity", 0),
         (OnlineMixture, "meta_rate", math.nan),
-        (OnlineMixture, "hazard", 0.0),
-        (OnlineMixture, "hazard", 1.0),
-        (OnlineMixture, "concentration", 0.0),
-        (OnlineMixture, "breadth", -1.0),
-        (OnlineMixture, "memory", 0),
-        (OnlineMixture, "certainty", 1.0),
-        (OnlineMixture, "certainty", 0.5),
-        (OnlineMixture, "cool_down", 0),
-        (OnlineMixture, "calibration_rate", 0.0),
-        (OnlineMixture, "calibration_rate", 1.5),
+        (OnlineMixture, "meta_clip", 0.0),
+        (OnlineMixture, "anneal_over", -1),
+        (OnlineMixture, "reservoir", -1),
+        (OnlineMixture, "rehearsed", -1),
+        (OnlineMixture, "youth", 0),
+        (OnlineMixture, "reference", -1),
+        (OnlineMixture, "held_out", -0.1),
         (OnlineMixture, "averaging_rate", 0.0),
-        (OnlineMixture, "averaging_rate", 1.5),
-        (OnlineMixture, "independence", 0.0),
+        (OnlineMixture, "memory", 0.0),
+        (OnlineMixture, "persistence", -1.0),
+        (OnlineMixture, "maturity", 0),
+        (OnlineMixture, "settled", 0.0),
+        (OnlineMixture, "probation", 0),
+        (OnlineMixture, "parting", 0),
+        (OnlineMixture, "certainty", 0.0),
+        (OnlineMixture, "worth", math.nan),
+        (OnlineMixture, "keep_worth", -1.0),
+        (OnlineMixture, "review", 0),
+        (OnlineMixture, "false_alarms", 0.0),
+        (OnlineMixture, "lowness", -1.0),
         (OnlineMixture, "wander", -0.1),
         (OnlineMixture, "wander", math.nan),
-        (OnlineMixture, "parts", 2),
-        (OnlineMixture, "parts", -1),
+        (OnlineMixture, "calm", 0),
+        (OnlineMixture, "patience", 0),
         (OnlineMixture, "capacity", 0),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else str(value),
@@ -451,6 +468,20 @@ def test_learner_told_nothing_ignores_what_hints_say(trained):
 def test_bad_hyperparameter_is_refused_by_name_and_value(build, field, value):
     with pytest.raises(ValueError, match=rf"^{field} is {value};"):
         build(**{field: value})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"held_out": 1.0},
+        {"averaging_rate": 1.5},
+        {"false_alarms": 1.0},
+        {"parting": 400, "probation": 400},
+    ],
+)
+def test_settings_of_an_online_mixture_that_make_no_sense_are_refused_by_name(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        OnlineMixture(**wrong)
 
 
 def test_unknown_refresh_of_the_global_prior_is_refused(monkeypatch):

@@ -11,16 +11,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from taskmix import adapt
-from taskmix.adaptation import Adaptation, meta_gradient
-from taskmix.baselines import MAML, MMAML, PLATIPUS, MAMLPerFamily, MTNet
+from taskmix.adaptation import (
+    Adaptation,
+    BayesianHead,
+    CalibratedGradient,
+    Gradient,
+    TaskModel,
+    gradient,
+    meta_gradient,
+    over_rows,
+)
+from taskmix.baselines import MAML, MMAML, PLATIPUS, MTNet, PerFamily, SingleModel
 from taskmix.evaluation import evaluate
 from taskmix.learner import Told
 from taskmix.likelihood import Gaussian
 from taskmix.mixture import FiniteMixture, OnlineMixture, PaperMixture
 from taskmix.mixture.clusters import Clusters
 from taskmix.mixture.responsibilities import judge
-from taskmix.models import MLP, for_each
+from taskmix.models import MLP
 from taskmix.streams import FunctionStream, consecutive, interleaved
 from taskmix.tasks import Examples, TaskBatch
 from taskmix.training import Settings, train
@@ -52,6 +60,15 @@ class OneAtATime(MLP):
 AT_ONCE, IN_TURN = MLP(hidden=(8,)), OneAtATime(hidden=(8,))
 ADAPTATION = Adaptation(steps=1, rate=0.05)
 LIKELIHOOD = Gaussian()
+GRADIENT = Gradient(AT_ONCE, LIKELIHOOD, ADAPTATION)
+CALIBRATED = CalibratedGradient(AT_ONCE, LIKELIHOOD, ADAPTATION, parts=2)
+HEAD = BayesianHead(AT_ONCE, width=1)
+
+
+def in_turn(task_model: TaskModel) -> TaskModel:
+    """The same with the network that refuses to be vmapped."""
+    network = "features" if isinstance(task_model, BayesianHead) else "model"
+    return dataclasses.replace(task_model, **{network: IN_TURN})
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +83,7 @@ def batch() -> TaskBatch:
     return TaskBatch(ragged(drawn.support), ragged(drawn.query), drawn.hints)
 
 
-def several(model: MLP, count: int):
+def several(model: MLP | TaskModel, count: int):
     return jax.vmap(model.init)(jax.random.split(KEY, count))
 
 
@@ -76,9 +93,9 @@ def assert_close(found, expected):
 
 @pytest.mark.parametrize("unroll", [False, True])
 @pytest.mark.parametrize("model", [AT_ONCE, IN_TURN])
-def test_for_each_runs_over_the_first_axis_of_all_arguments(model, unroll):
+def test_function_runs_over_the_first_axis_of_all_arguments(model, unroll):
     numbers, tree = jnp.arange(3.0), {"a": jnp.ones((3, 2))}
-    found = for_each(model, lambda n, t: n * t["a"], unroll)(numbers, tree)
+    found = over_rows(model, lambda n, t: n * t["a"], unroll)(numbers, tree)
     np.testing.assert_array_equal(found, [[0, 0], [1, 1], [2, 2]])
 
 
@@ -89,7 +106,7 @@ def test_stand_in_cannot_be_applied_to_two_tasks_at_once(batch):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_meta_gradient_is_the_same_with_any_number_of_threads(batch, threads, monkeypatch):
-    monkeypatch.setattr(adapt, "threads", lambda: threads)
+    monkeypatch.setattr(gradient, "threads", lambda: threads)
     params = AT_ONCE.init(KEY)
     expected, found = (
         jax.jit(functools.partial(meta_gradient, model, LIKELIHOOD, ADAPTATION))(params, batch)
@@ -101,8 +118,8 @@ def test_meta_gradient_is_the_same_with_any_number_of_threads(batch, threads, mo
 def test_judgement_of_the_living_is_the_same(batch):
     params, alive = several(AT_ONCE, 4), jnp.array([True, False, True, False])
     expected, found = (
-        jax.jit(functools.partial(judge, model, LIKELIHOOD, ADAPTATION))(params, batch, alive)
-        for model in (AT_ONCE, IN_TURN)
+        jax.jit(functools.partial(judge, task_model))(params, batch, alive)
+        for task_model in (GRADIENT, in_turn(GRADIENT))
     )
     living = [jax.tree.map(lambda leaf: leaf[:, alive], judged) for judged in (found, expected)]
     assert_close(*living)
@@ -111,23 +128,24 @@ def test_judgement_of_the_living_is_the_same(batch):
 def test_clusters_that_do_not_exist_are_not_judged(batch):
     params = jax.tree.map(lambda leaf: leaf.at[1].set(jnp.nan), several(IN_TURN, 3))
     alive = jnp.array([True, False, True])
-    judged = jax.jit(functools.partial(judge, IN_TURN, LIKELIHOOD, ADAPTATION))(
-        params, batch, alive
-    )
+    judged = jax.jit(functools.partial(judge, in_turn(GRADIENT)))(params, batch, alive)
     chex.assert_tree_all_finite(judged)
 
 
+SMALL = {"reservoir": 4, "rehearsed": 2, "reference": 4, "capacity": 2}
 LEARNERS = {
     "maml": MAML(AT_ONCE, LIKELIHOOD, ADAPTATION),
-    "per family": MAMLPerFamily(AT_ONCE, LIKELIHOOD, ADAPTATION, families=2),
+    "per family": PerFamily(GRADIENT, families=2),
+    "single": SingleModel(HEAD, reservoir=4, rehearsed=2),
     "mt-net": MTNet(AT_ONCE, LIKELIHOOD, ADAPTATION),
     "platipus": PLATIPUS(AT_ONCE, LIKELIHOOD, ADAPTATION, samples=2),
     "mmaml": MMAML(AT_ONCE, LIKELIHOOD, ADAPTATION),
-    "finite": FiniteMixture(AT_ONCE, LIKELIHOOD, ADAPTATION),
-    "detached": FiniteMixture(AT_ONCE, LIKELIHOOD, ADAPTATION, detached=True),
-    "sampled": FiniteMixture(AT_ONCE, LIKELIHOOD, ADAPTATION, sampled=True),
-    "paper": PaperMixture(AT_ONCE, LIKELIHOOD, ADAPTATION),
-    "online": OnlineMixture(AT_ONCE, LIKELIHOOD, ADAPTATION),
+    "finite": FiniteMixture(GRADIENT),
+    "detached": FiniteMixture(GRADIENT, detached=True),
+    "sampled": FiniteMixture(GRADIENT, sampled=True),
+    "paper": PaperMixture(GRADIENT),
+    "online": OnlineMixture(HEAD, **SMALL),
+    "online, gradient": OnlineMixture(CALIBRATED, **SMALL),
 }
 
 
@@ -135,6 +153,8 @@ LEARNERS = {
 def both(request):
     """The learner with either model."""
     learner = LEARNERS[request.param]
+    if hasattr(learner, "task_model"):
+        return learner, dataclasses.replace(learner, task_model=in_turn(learner.task_model))
     return learner, dataclasses.replace(learner, model=IN_TURN)
 
 
@@ -143,12 +163,15 @@ def state(both, batch):
     """Where there are clusters, two that differ are alive, and all may learn."""
     learner, _ = both
     state = learner.init(KEY, batch)
-    if isinstance(learner, PaperMixture | OnlineMixture):
-        params = several(AT_ONCE, state.clusters.capacity)
+    if isinstance(learner, PaperMixture):
+        params = several(learner.task_model, state.clusters.capacity)
         clusters = Clusters(params, state.clusters.optimiser, jnp.arange(4) < 2)
         state = dataclasses.replace(state, clusters=clusters, cooling=jnp.zeros_like(state.cooling))
     if isinstance(learner, OnlineMixture):
-        state = dataclasses.replace(state, averaged=state.clusters.params)
+        # Two clusters and the candidate.
+        params = several(learner.task_model, 3)
+        members = dataclasses.replace(state.members, params=params, averaged=params)
+        state = dataclasses.replace(state, members=members, alive=jnp.ones(2, dtype=bool))
     return state
 
 
@@ -157,8 +180,7 @@ def living_rows(state):
     clusters = getattr(state, "clusters", state)
     if not isinstance(clusters, Clusters):
         return clusters
-    rows = (clusters, getattr(state, "averaged", None))
-    return jax.tree.map(lambda leaf: leaf[clusters.alive], rows)
+    return jax.tree.map(lambda leaf: leaf[clusters.alive], clusters)
 
 
 def first_task(learner, batch):

@@ -2,14 +2,12 @@
 
 import dataclasses
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
 
-from taskmix.adaptation import Adaptation
-from taskmix.mixture import FiniteMixture, OnlineMixture, PaperMixture
-from taskmix.mixture.calibration import Typical
+from taskmix.adaptation import Adaptation, Gradient
+from taskmix.mixture import FiniteMixture, PaperMixture
 from taskmix.mixture.clusters import Clusters
 from taskmix.mixture.prior import WindowedCounts
 from taskmix.models import MLP
@@ -33,18 +31,13 @@ def batches():
 
 @pytest.fixture(scope="session")
 def finite(parts):
-    return FiniteMixture(**parts, components=3)
+    return FiniteMixture(Gradient(**parts), components=3)
 
 
 @pytest.fixture(scope="session")
 def paper(parts):
     """With a threshold that next to no candidate reaches."""
-    return PaperMixture(**parts, warm_up=5, cool_down=3, concentration=4.0, threshold=3.9)
-
-
-@pytest.fixture(scope="session")
-def online(parts):
-    return OnlineMixture(**parts, cool_down=10)
+    return PaperMixture(Gradient(**parts), warm_up=5, cool_down=3, concentration=4.0, threshold=3.9)
 
 
 @pytest.fixture(scope="session")
@@ -64,35 +57,6 @@ def three_paper(paper, batches):
         newest=jnp.asarray(2),
         iteration=jnp.asarray(100),
     )
-
-
-@pytest.fixture(scope="session")
-def three_online(online, batches):
-    """Three of four clusters alive, with different calibrations, spawning allowed."""
-    state = online.init(KEY, batches[0])
-    levels = jnp.array([0.5, 1.0, 1.5, 0.0])
-    regimes = eqx.tree_at(
-        lambda r: (r.belief, r.entered),
-        state.regimes,
-        (jnp.array([0.2, 0.5, 0.3, 0.0]), jnp.array([3.0, 2.0, 1.0, 0.0])),
-    )
-    clusters = spread_out(state.clusters, 3)
-    return dataclasses.replace(
-        state,
-        clusters=clusters,
-        averaged=jax.tree.map(lambda leaf: 0.9 * leaf, clusters.params),
-        regimes=regimes,
-        query=typical(levels, jnp.array([0.8, 0.6, 0.7, 1.0])),
-        support=typical(levels - 1, jnp.array([0.9, 0.7, 0.5, 1.0])),
-        tasks=jnp.array([40.0, 30.0, 20.0, 0.0]),
-        newest=jnp.asarray(2),
-        cooling=jnp.asarray(0),
-    )
-
-
-def typical(levels: jax.Array, variances: jax.Array) -> Typical:
-    """Of log losses only, seen for a while."""
-    return Typical(levels[:, None], variances[:, None], 30 + levels)
 
 
 def spread_out(clusters: Clusters, alive: int) -> Clusters:

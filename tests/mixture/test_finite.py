@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from taskmix.adaptation import BayesianHead, meta_gradient
-from taskmix.adaptation.gradient import Gradient
 from taskmix.mixture import FiniteMixture
 from taskmix.mixture.responsibilities import judge
 
@@ -40,11 +39,6 @@ def slow_loss(learner, every_cluster, batch):
         scores = jnp.exp(jnp.stack(fits) / learner.temperature)
         total += jnp.sum(scores / jnp.sum(scores) * jnp.stack(losses))
     return total / batch.support.x.shape[0]
-
-
-@pytest.fixture(scope="session")
-def finite(parts):
-    return FiniteMixture(Gradient(**parts), components=3)
 
 
 @pytest.fixture(scope="module", params=TEMPERATURES)

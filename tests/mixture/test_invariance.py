@@ -9,9 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from taskmix.adaptation.gradient import Gradient
-from taskmix.mixture import FiniteMixture, PaperMixture
-
 KEY = jax.random.key(7)
 ORDER = jnp.array([2, 0, 1, 3])
 
@@ -35,17 +32,6 @@ def permuted_paper(state):
 
 
 PERMUTED = {"finite": permuted_finite, "paper": permuted_paper}
-
-
-@pytest.fixture(scope="session")
-def finite(parts):
-    return FiniteMixture(Gradient(**parts), components=3)
-
-
-@pytest.fixture(scope="session")
-def paper(parts):
-    """With a threshold that next to no candidate reaches."""
-    return PaperMixture(Gradient(**parts), warm_up=5, cool_down=3, concentration=4.0, threshold=3.9)
 
 
 @pytest.fixture(scope="module", params=PERMUTED)

@@ -10,8 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from taskmix.adaptation.gradient import Gradient
-from taskmix.mixture import FiniteMixture
 from taskmix.mixture.responsibilities import judge, mix, responsibilities, spread
 
 ALL = jnp.ones(3, dtype=bool)
@@ -69,11 +67,6 @@ def test_gradient_does_not_see_the_dead(dead):
 
     gradient = jax.grad(first_share)(jnp.array([1.0, 1.0, dead]))
     np.testing.assert_allclose(gradient, [0.25, -0.25, 0])
-
-
-@pytest.fixture(scope="session")
-def finite(parts):
-    return FiniteMixture(Gradient(**parts), components=3)
 
 
 def test_judgement_is_that_of_every_pair_of_task_and_cluster(finite, three_finite, batches):

@@ -5,8 +5,6 @@ import numpy as np
 import optax
 import pytest
 
-from taskmix.adaptation.gradient import Gradient
-from taskmix.mixture import FiniteMixture
 from taskmix.mixture.clusters import Clusters
 from taskmix.mixture.responsibilities import judge
 from taskmix.mixture.update import (
@@ -29,11 +27,6 @@ PARAMS = jnp.array([1.0, 2.0, 3.0, 4.0])
 def losses(param):
     """Two tasks whose gradients are the parameter and ten times the parameter."""
     return jnp.stack([param**2 / 2, 10 * param**2 / 2])
-
-
-@pytest.fixture(scope="session")
-def finite(parts):
-    return FiniteMixture(Gradient(**parts), components=3)
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,12 @@ from taskmix.adaptation.gradient import (
     Adaptation as Adaptation,
 )
 from taskmix.adaptation.gradient import (
+    CalibratedGradient as CalibratedGradient,
+)
+from taskmix.adaptation.gradient import (
+    Gradient as Gradient,
+)
+from taskmix.adaptation.gradient import (
     adapted_loss as adapted_loss,
 )
 from taskmix.adaptation.gradient import (
@@ -45,6 +51,9 @@ from taskmix.adaptation.task_model import (
 )
 from taskmix.adaptation.task_model import (
     TaskResult as TaskResult,
+)
+from taskmix.adaptation.task_model import (
+    over_rows as over_rows,
 )
 from taskmix.adaptation.task_model import (
     together as together,

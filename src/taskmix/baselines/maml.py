@@ -12,12 +12,19 @@ import equinox as eqx
 import optax
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from taskmix.adaptation import Adaptation, TaskResult, mean_gradient, meta_optimiser, query_result
+from taskmix.adaptation import (
+    Adaptation,
+    TaskResult,
+    mean_gradient,
+    meta_optimiser,
+    over_rows,
+    query_result,
+)
 from taskmix.adaptation.gradient import task_weights
 from taskmix.baselines.single import Single, check_positive, query_info, single_prediction
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Gaussian, Likelihood, masked_mean
-from taskmix.models import MLP, Model, for_each
+from taskmix.models import MLP, Model
 from taskmix.tasks import Examples, Hints, TaskBatch
 
 
@@ -84,7 +91,7 @@ class Initialisation(Single):
             predicted = self.predict(state, support, query.x, query_mask=query.mask).mean
             return masked_mean(self.likelihood.error(predicted, query.y), query.mask)
 
-        return for_each(self.model, error)(batch.support, batch.query)
+        return over_rows(self.model, error)(batch.support, batch.query)
 
     def _predicted(
         self,

@@ -13,9 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from taskmix.adaptation import TaskModel, TaskResult
-from taskmix.adaptation.gradient import Gradient, task_weights
-from taskmix.adaptation.task_model import over_rows
+from taskmix.adaptation import Gradient, TaskModel, TaskResult, over_rows
+from taskmix.adaptation.gradient import task_weights
 from taskmix.baselines.alpaca import SingleModel, SingleModelState
 from taskmix.baselines.single import query_info
 from taskmix.learner import Info, Prediction, Told

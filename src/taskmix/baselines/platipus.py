@@ -12,13 +12,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from taskmix.adaptation import clip_scale, mean_gradient, query_result, task_loss
+from taskmix.adaptation import clip_scale, mean_gradient, over_rows, query_result, task_loss
 from taskmix.adaptation.gradient import task_weights
 from taskmix.baselines.maml import MAML, MAMLState
 from taskmix.baselines.normal import DiagonalNormal
 from taskmix.baselines.single import single_info, single_prediction, size
 from taskmix.learner import Info, Prediction
-from taskmix.models import for_each
 from taskmix.tasks import Examples, Hints, TaskBatch
 
 
@@ -102,7 +101,7 @@ class PLATIPUS(MAML):
             adapted = self._adapt(prior.sample(key), support)
             return self.likelihood.predictive(self.model.apply(adapted, query_x, query_mask))
 
-        each = for_each(self.model, one)(jax.random.split(jax.random.key(0), self.samples))
+        each = over_rows(self.model, one)(jax.random.split(jax.random.key(0), self.samples))
         return single_prediction(jnp.mean(each, axis=0), jnp.var(each, axis=0))
 
     def published_parameters(self, state: MAMLState) -> int:

@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
+from taskmix.adaptation import over_rows
 from taskmix.baselines.consolidation import begins_phase, choose, plus_scaled
 from taskmix.baselines.maml import Initialisation, MAMLState
 from taskmix.baselines.normal import DiagonalNormal
 from taskmix.baselines.single import single_info, single_prediction
 from taskmix.learner import Info, Prediction, Told
-from taskmix.models import for_each
 from taskmix.tasks import Examples, Hints, TaskBatch
 
 
@@ -92,7 +92,7 @@ class VCL(Initialisation):
         def one(key: Key[Array, ""]) -> Float[Array, "query outputs"]:
             return self._predicted(state.params.sample(key), support, query_x, query_mask)
 
-        each = for_each(self.model, one)(jax.random.split(jax.random.key(0), self.test_samples))
+        each = over_rows(self.model, one)(jax.random.split(jax.random.key(0), self.test_samples))
         return single_prediction(jnp.mean(each, axis=0), jnp.var(each, axis=0))
 
     def _expected_gradient(
@@ -105,5 +105,5 @@ class VCL(Initialisation):
             gradient, result = self._gradient(drawn, batch, key)
             return back(gradient)[0], result.loss
 
-        each = for_each(self.model, one)(jax.random.split(key, self.samples))
+        each = over_rows(self.model, one)(jax.random.split(key, self.samples))
         return jax.tree.map(lambda leaf: jnp.mean(leaf, axis=0), each)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -12,7 +12,7 @@ import tyro
 
 from taskmix.cli.flags import Flat, peek
 from taskmix.experiments import Experiment, default_experiment
-from taskmix.experiments.methods import Build, learner_class, task_model_of
+from taskmix.experiments.methods import Build, given_settings, learner_class
 
 
 def learner_flags(build: Build, decided: Iterable[str], taken: Iterable[str]) -> type:
@@ -38,15 +38,13 @@ def learner_flags(build: Build, decided: Iterable[str], taken: Iterable[str]) ->
     return dataclasses.dataclass(frozen=True)(type(learner.__name__, (learner,), namespace))
 
 
-def decided_elsewhere(build: Build, shared: Iterable[str]) -> set[str]:
-    """Fields that are no flags: ``shared`` ones of the experiment, and what makes the method.
+def decided_elsewhere(build: Build, shared: Mapping[str, Any]) -> set[str]:
+    """Fields that are no flags: what the experiment gives, and what makes the method.
 
     A task model is chosen by its name, which decides how its gradients are clipped.
     """
-    makes = set(build.keywords if isinstance(build, partial) else ())
-    if task_model_of(build):
-        makes |= {"task_model", "meta_clip"}
-    return {*shared, *makes}
+    makes = build.keywords if isinstance(build, partial) else {}
+    return {*given_settings(build, shared), *makes}
 
 
 def own_settings(learner: Any, decided: Iterable[str]) -> dict[str, Any]:

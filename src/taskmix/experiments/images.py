@@ -8,8 +8,13 @@ from typing import Any, ClassVar, Literal
 import jax
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from taskmix.adaptation import Adaptation, BayesianHead, TaskModel
-from taskmix.adaptation.gradient import CalibratedGradient, Gradient
+from taskmix.adaptation import (
+    Adaptation,
+    BayesianHead,
+    CalibratedGradient,
+    Gradient,
+    TaskModel,
+)
 from taskmix.likelihood import Categorical
 from taskmix.models import Conv4, Encoder, Model, ResNet12
 from taskmix.stores import ImageSplit, open_store, resized
@@ -25,6 +30,8 @@ Network = Literal["conv4", "resnet12"]
 
 RESNET_FEATURES = 128
 """Of a Bayesian head upon a ResNet-12."""
+KEPT = 40
+"""Tasks in a reservoir, and in a reference: images are large."""
 
 PAPER: dict[str, Any] = {
     "scale": "paper",
@@ -112,8 +119,7 @@ class ImageTasks:
             "head_rate": self.head_rate,
             "task_models": self.task_models(),
             "sampled": self.sampled,
-            # A support set with one image of a class leaves nothing to hold out.
-            "parts": 0,
+            "kept": KEPT,
         }
 
     def task_models(self) -> dict[str, TaskModel]:
@@ -179,14 +185,12 @@ class EvolvingImages(ImageTasks):
     """Filters in the order in which they appear."""
     lengths: tuple[int, ...] = (1000, 1000, 600)
     """Iterations of each filter's phase."""
-    cool_down: int = 130
-    """Batches after a cluster's birth before the next one, and before the first test."""
 
     @classmethod
     def at(cls, scale: Scale) -> EvolvingImages:
         if scale == "cpu":
             return cls()
-        return cls(**PAPER, sampled=False, lengths=(7500, 7500, 4500), cool_down=1000)
+        return cls(**PAPER, sampled=False, lengths=(7500, 7500, 4500))
 
     def stream(self) -> ImageStream:
         schedule = consecutive(self.filters, self.lengths)
@@ -194,11 +198,7 @@ class EvolvingImages(ImageTasks):
         return self._stream(schedule, self._images("train", self.query), testing, self.test_query)
 
     def learner_settings(self) -> dict[str, Any]:
-        return {
-            **super().learner_settings(),
-            "cool_down": self.cool_down,
-            "families": len(set(self.filters)),
-        }
+        return {**super().learner_settings(), "families": len(set(self.filters))}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from taskmix.adaptation import BayesianHead, TaskModel
-from taskmix.adaptation.gradient import CalibratedGradient, Gradient
+from taskmix.adaptation import BayesianHead, CalibratedGradient, Gradient, TaskModel
 from taskmix.baselines import (
     CMAML,
     EWC,
@@ -294,11 +293,21 @@ def build_learner(
         raise ValueError(
             f"{learner.__name__} has its own way to adapt; leave the task model {task_model} out."
         )
-    given = dict(shared)
+    return build(**{**given_settings(build, shared, task_model), **own})
+
+
+def given_settings(
+    build: Build, shared: Mapping[str, Any], task_model: str | None = None
+) -> dict[str, Any]:
+    """What a learner is given of an experiment, by the names of its fields."""
+    learner = learner_class(build)
+    fields = {field.name for field in dataclasses.fields(learner)}
+    given = {name: value for name, value in shared.items() if name in fields}
     if "task_model" in fields:
         given |= _task_model_settings(build, shared, task_model)
-    given = {name: value for name, value in given.items() if name in fields}
-    return build(**{**given, **own})
+    if issubclass(learner, OnlineMixture) and "kept" in shared:
+        given |= {"reservoir": shared["kept"], "reference": shared["kept"]}
+    return given
 
 
 def task_model_of(build: Build) -> str | None:

@@ -5,8 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
-from taskmix.adaptation import Adaptation, BayesianHead, TaskModel
-from taskmix.adaptation.gradient import CalibratedGradient, Gradient
+from taskmix.adaptation import (
+    Adaptation,
+    BayesianHead,
+    CalibratedGradient,
+    Gradient,
+    TaskModel,
+)
 from taskmix.likelihood import Gaussian
 from taskmix.models import MLP
 from taskmix.streams import FunctionStream, Schedule, consecutive, gradual, interleaved, recurring

@@ -99,13 +99,13 @@ class Reference(eqx.Module):
         return (below + 0.5) / (self.count() + 1)
 
     def whole_typicality(
-        self, whole: Float[Array, " tasks"], examples: Float[Array, " tasks"]
+        self, whole: Float[Array, " tasks"], examples: Int[Array, " tasks"]
     ) -> Float[Array, " tasks"]:
         """How much less likely tasks are for being unlike the cluster's own, as a logarithm."""
         return self._typicality(self.scores.whole, whole, examples)
 
     def support_typicality(
-        self, support: Float[Array, "*tasks"], examples: Float[Array, "*tasks"]
+        self, support: Float[Array, "*tasks"], examples: Int[Array, "*tasks"]
     ) -> Float[Array, "*tasks"]:
         """The same of support sets alone."""
         return self._typicality(self.scores.support, support, examples)
@@ -114,7 +114,7 @@ class Reference(eqx.Module):
         self,
         own: Float[Array, " places"],
         scores: Float[Array, "*tasks"],
-        examples: Float[Array, "*tasks"],
+        examples: Int[Array, "*tasks"],
     ) -> Float[Array, "*tasks"]:
         """log min(1, rank / ORDINARY), by the exponential tail; 0 where too little is known."""
         tenth, scale = self._tail(own)

@@ -15,14 +15,6 @@ from taskmix.adaptation.task_model import Paced, Predictive, over_rows
 from taskmix.tasks import Examples, TaskBatch
 
 
-class Judgement(eqx.Module):
-    """How the clusters did on the tasks of a batch, after adaptation to their support sets."""
-
-    support_log_likelihood: Float[Array, "*tasks_clusters"]
-    query_loss: Float[Array, "*tasks_clusters"]
-    predicted: Float[Array, "*tasks_clusters query outputs"]
-
-
 class Assessment(eqx.Module):
     """What a task comes to in a cluster, and what the cluster makes of its support set."""
 

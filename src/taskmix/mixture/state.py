@@ -24,9 +24,9 @@ FAST, SLOW = 0.05, 0.01
 class Progress(eqx.Module):
     """Whether the evidence of each cluster's own tasks still rises."""
 
-    fast: Float[Array, " clusters"]
-    slow: Float[Array, " clusters"]
-    seen: Float[Array, " clusters"]
+    fast: Float[Array, "*clusters"]
+    slow: Float[Array, "*clusters"]
+    seen: Float[Array, "*clusters"]
 
     def observe(
         self, evidence: Float[Array, "tasks clusters"], own: Float[Array, "tasks clusters"]

@@ -35,7 +35,8 @@ def alarmed(
     judged = learner.mature(state) & known.enough()
     won = bets(learner, state, batch, seen, judged)
     alarm = state.alarm.observe(seen.ranks, seen.best & judged, won)
-    in_use = seen.prior[:-1] * jnp.sum(state.alive) >= 0.25
+    # Some strays that come to a cluster are no change; half of a batch is.
+    in_use = (seen.prior[:-1] * jnp.sum(state.alive) >= 0.25) | (jnp.mean(seen.best, axis=0) > 0.5)
     low = jnp.where(in_use[:, None], alarm.lowness(known.count(), learner.wander), 0)
     wealth = alarm.wealth / -jnp.log(learner.false_alarms)
     suspicion = jnp.maximum(jnp.max(low) / learner.lowness, wealth)

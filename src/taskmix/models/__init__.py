@@ -6,7 +6,6 @@ from taskmix.models.lstm import LSTM as LSTM
 from taskmix.models.mlp import MLP as MLP
 from taskmix.models.model import Model as Model
 from taskmix.models.model import TappedModel as TappedModel
-from taskmix.models.model import for_each as for_each
 from taskmix.models.model import is_layer as is_layer
 from taskmix.models.model import parameter_count as parameter_count
 from taskmix.models.model import units_of as units_of

@@ -53,23 +53,6 @@ class TappedModel(Model, Protocol):
         """What ``apply`` gives, with ``tap`` after every layer, before its nonlinearity."""
 
 
-def for_each(
-    model: Model, function: Callable[..., Any], unroll: bool = False
-) -> Callable[..., Any]:
-    """``function`` over the first axis of its arguments, in the way that suits the model.
-
-    If that is a loop and it is to ``unroll``, it takes longer to compile, and several cores
-    can share its turns.
-    """
-    if not model.one_at_a_time:
-        return jax.vmap(function)
-
-    def turn(_: None, one: tuple[Any, ...]) -> tuple[None, Any]:
-        return None, function(*one)
-
-    return lambda *arguments: jax.lax.scan(turn, None, arguments, unroll=unroll)[1]
-
-
 def parameter_count(model: Model) -> int:
     """How many numbers the network learns.
 
