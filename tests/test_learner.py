@@ -29,20 +29,20 @@ def at(*values: float) -> jax.Array:
 
 def below(mix: Mix, *values: float) -> np.ndarray:
     """The cumulative probability at several values."""
-    return np.array([mix.cumulative(at(value))[0, 0] for value in values])
+    return np.asarray(jax.vmap(mix.cumulative)(jnp.asarray(values)[:, None, None])[:, 0, 0])
 
 
 SEVERAL = mix_of([0.2, 0.5, 0.3], [-3.0, 0.5, 4.0], [0.3, 2.0, 1.0])
 
 
-@pytest.mark.parametrize("level", [0.001, 0.05, 0.3, 0.5, 0.77, 0.95, 0.999])
+@pytest.mark.parametrize("level", [0.001, 0.3, 0.95])
 def test_quantile_inverts_cumulative(level):
     np.testing.assert_allclose(
         SEVERAL.cumulative(SEVERAL.quantile(level)), level, rtol=0, atol=2e-6
     )
 
 
-@pytest.mark.parametrize("level", [0.01, 0.05, 0.25, 0.6, 0.9, 0.975])
+@pytest.mark.parametrize("level", [0.05, 0.25, 0.975])
 def test_one_normal_part_has_normal_quantiles(level):
     found = mix_of([1.0], [2.0], [3.0]).quantile(level)
     np.testing.assert_allclose(found, scipy.stats.norm.ppf(level, 2, 3), atol=0.03)

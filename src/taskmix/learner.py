@@ -71,7 +71,7 @@ class Mix(eqx.Module):
         reach = 2 * self.widths[..., -1][..., None, None] * self.deviation
         low, high = jnp.min(self.mean - reach, axis=-3), jnp.max(self.mean + reach, axis=-3)
 
-        def halve(_: int, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+        def halve(_: Int[Array, ""], bounds: tuple[Array, Array]) -> tuple[Array, Array]:
             low, high = bounds
             middle = (low + high) / 2
             above = self.cumulative(middle) > level
@@ -91,8 +91,8 @@ class Mix(eqx.Module):
 
 
 def _interpolated(
-    distance: Float[Array, "*values"], widths: Float[Array, "*values levels"]
-) -> Float[Array, "*values"]:
+    distance: Float[Array, "*#values"], widths: Float[Array, "*#values levels"]
+) -> Float[Array, "*#values"]:
     """Probability of less than a distance, given the ``widths`` that have the ``LEVELS``.
 
     Between two of them it is linear; beyond the last, the rest falls with the third power.

@@ -54,11 +54,13 @@ def births(
     """Promote the candidate if it has earned it, and let another begin where one is due."""
     trial = state.trial
     wins = trial.evidence > learner.certainty
-    born = wins & (trial.worth() > learner.worth) & (trial.weight > 10) & (trial.age > 20)
+    worthy = wins & (trial.worth() > learner.worth)
+    born = worthy & (trial.weight > 10) & (trial.age > 20)
     born &= ~jnp.all(state.alive)
     state = jax.lax.cond(born, partial(promoted, learner), lambda state: state, state)
     over = (trial.age >= learner.probation) & ~wins | (trial.age >= 3 * learner.probation)
-    due = born | over | (sounded & ~wins)
+    # What has begun to learn something else is no good start for what is new.
+    due = born | over | (sounded & ~worthy)
     again = partial(begun, learner, example=batch, key=key, fresh=sounded)
     return jax.lax.cond(due, again, lambda state: state, state), born
 

@@ -42,13 +42,12 @@ def redundant(
 ) -> Bool[Array, " clusters"]:
     """The cluster to go, if there is one: without it its tasks would lose less than ``worth`` each.
 
-    Of several it is the one that has had the fewest tasks: of twins the older one stays. The last
+    Of several it is the one that has learned for the shortest time: of twins the older one stays. The last
     cluster never goes.
     """
     lost = losses(judge, background, members, alive)
     unneeded = alive & mature & (lost < worth)
-    offered = members.reservoir.offered[: alive.size]
-    least = jnp.argmin(jnp.where(unneeded, offered, jnp.inf))
+    least = jnp.argmin(jnp.where(unneeded, members.updates[: alive.size], jnp.inf))
     return (jnp.arange(alive.size) == least) & unneeded & (jnp.sum(alive) > 1)
 
 

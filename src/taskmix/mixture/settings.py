@@ -68,9 +68,9 @@ class OnlineSettings:
     """Nats per task that would be lost without a cluster for it to be kept."""
     review: int = 100
     """Batches between two looks for clusters that are no longer needed."""
-    false_alarms: float = 1e-5
+    false_alarms: float = 1e-6
     """Bound on the share of tasks with which the scout raises a false alarm."""
-    lowness: float = 5.0
+    lowness: float = 6.0
     """Standard deviations below its reference at which a cluster's recent tasks raise the alarm."""
     wander: float = 0.05
     """How far the level of a cluster strays while it learns, in deviations between tasks."""

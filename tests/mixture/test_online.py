@@ -1,0 +1,506 @@
+"""What must hold for every step of the online mixture, whatever it decides.
+
+Compiling a step takes longer than all steps that are taken here, so two learners serve all tests:
+``ALONE`` watches for changes itself, ``TOLD`` is told them and never grows up.
+"""
+
+import dataclasses
+from functools import partial
+
+import chex
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from taskmix.adaptation import BayesianHead
+from taskmix.baselines import SingleModel
+from taskmix.mixture import OnlineMixture
+from taskmix.mixture.alarm import Alarm
+from taskmix.mixture.reference import Reference, Scores
+from taskmix.mixture.reservoir import Reservoir
+from taskmix.mixture.trial import EASIER, Trial
+from taskmix.models import MLP
+from taskmix.streams import FunctionStream, consecutive
+from taskmix.tasks import Hints
+
+KEY = jax.random.key(0)
+HEAD = BayesianHead(MLP(hidden=(8,), outputs=4, activation="tanh", init_scale=0.0), width=4)
+SMALL = {"task_model": HEAD, "capacity": 4, "rehearsed": 4, "reference": 32}
+ALONE = OnlineMixture(**SMALL, reservoir=24, held_out=0.5, maturity=5)
+TOLD = OnlineMixture(
+    **SMALL,
+    reservoir=64,
+    held_out=0.0,
+    youth=1,
+    maturity=10**6,
+    boundaries=True,
+    patience=30,
+    certainty=5.0,
+    worth=0.1,
+)
+ORDER = jnp.array([2, 0, 1, 3])
+
+
+class Counted:
+    """A compiled step, and how often it was traced."""
+
+    def __init__(self, learner):
+        self.traces = 0
+
+        def step(state, batch, key):
+            self.traces += 1
+            return learner.step(state, batch, key)
+
+        self.compiled = jax.jit(step)
+
+    def __call__(self, state, batch, key=KEY):
+        return self.compiled(state, batch, key)
+
+
+@pytest.fixture(scope="module")
+def same_draws():
+    """Reservoirs draw alike in every row and every learner, so that rows can be compared.
+
+    A row otherwise takes a key by its number.
+    """
+    offer, draw = Reservoir.offer, Reservoir.draw
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Reservoir, "offer", lambda self, batch, where, key: offer(self, batch, where, KEY))
+        patch.setattr(Reservoir, "draw", lambda self, key, count: draw(self, KEY, count))
+        yield
+
+
+def drawn(family: str, iterations: int, tasks: int):
+    stream = FunctionStream(consecutive((family,), (iterations,)), tasks=tasks, support=3, query=4)
+    draw = jax.jit(lambda iteration: stream.batch(KEY, iteration).without_hints())
+    return [draw(iteration) for iteration in range(iterations)]
+
+
+@pytest.fixture(scope="module")
+def batches():
+    return drawn("sinusoid", 30, tasks=4)
+
+
+@pytest.fixture(scope="module")
+def step(same_draws):
+    return Counted(ALONE)
+
+
+@pytest.fixture(scope="module")
+def predict():
+    return jax.jit(ALONE.predict)
+
+
+@pytest.fixture(scope="module")
+def state(batches):
+    """Three clusters that differ, grown up and with samples, and a copy on trial beside them."""
+    begin = ALONE.init(KEY, batches[0])
+    (many,) = drawn("sinusoid", 1, tasks=5 * 32)
+
+    def different(leaf):
+        return leaf + 0.2 * jax.random.normal(jax.random.fold_in(KEY, leaf.size), leaf.shape)
+
+    def sample(places: int, full: int) -> Reservoir:
+        tasks = jax.tree.map(lambda leaf: leaf.reshape(5, 32, *leaf.shape[1:])[:, :places], many)
+        filled = jnp.broadcast_to(jnp.arange(places) < full, (5, places))
+        return Reservoir(tasks, filled, jnp.array([90.0, 70.0, 80.0, 0.0, 30.0]))
+
+    # So low that most tasks are ordinary.
+    scores = jax.random.normal(KEY, (2, 5, 32)) - 6
+    members = dataclasses.replace(
+        begin.members,
+        params=jax.tree.map(different, begin.members.params),
+        averaged=jax.tree.map(different, begin.members.averaged),
+        reservoir=sample(24, 16),
+        reference=Reference(sample(32, 24), Scores(*scores)),
+        updates=jnp.array([90.0, 40.0, 60.0, 0.0, 10.0]),
+    )
+    alarm = dataclasses.replace(
+        begin.alarm,
+        total=jnp.array([3.0, -1.0, 2.0, 0.0])[:, None] * jnp.ones((4, 6)),
+        weight=jnp.array([5.0, 6.0, 7.0, 0.0])[:, None] * jnp.ones((4, 6)),
+        squared=jnp.array([5.0, 6.0, 7.0, 0.0])[:, None] * jnp.ones((4, 6)),
+    )
+    residuals = jnp.abs(jax.random.normal(KEY, begin.widths.residuals.shape))
+    return dataclasses.replace(
+        begin,
+        members=members,
+        alive=jnp.arange(4) < 3,
+        age=jnp.array([90, 40, 60, 0], dtype=begin.age.dtype),
+        counts=jnp.array([20.0, 40.0, 30.0, 0.0, 2.0]),
+        trial=eqx.tree_at(lambda t: t.age, Trial.begin(EASIER, 2), jnp.zeros((), dtype=int) + 7),
+        scout=ALONE.scout_at(jax.tree.map(lambda leaf: leaf[1], members.averaged), 1),
+        alarm=alarm,
+        progress=jax.tree.map(lambda leaf: leaf - jnp.arange(4), begin.progress),
+        widths=dataclasses.replace(
+            begin.widths, residuals=residuals, seen=jnp.array([600.0, 30.0, 900.0, 0.0, 700.0])
+        ),
+        iteration=jnp.zeros((), dtype=int) + 101,
+    )
+
+
+def permuted(state):
+    """The same clusters in another order."""
+
+    def rows(tree):
+        def moved(leaf):
+            return jnp.concatenate([leaf[:4][ORDER], leaf[4:]])
+
+        return jax.tree.map(moved, tree)
+
+    places = jnp.argsort(ORDER)
+    alarm = state.alarm
+    sums = rows((alarm.total, alarm.weight, alarm.squared))
+    return dataclasses.replace(
+        state,
+        **{
+            name: rows(getattr(state, name))
+            for name in ("members", "alive", "age", "counts", "inputs", "progress", "widths")
+        },
+        alarm=dataclasses.replace(
+            alarm, **dict(zip(("total", "weight", "squared"), sums, strict=True))
+        ),
+        trial=dataclasses.replace(state.trial, parent=places[state.trial.parent]),
+        scout=dataclasses.replace(state.scout, home=places[state.scout.home]),
+    )
+
+
+def living(state):
+    """All of a state but its only dead row, the fourth."""
+    cut = partial(jax.tree.map, lambda leaf: jnp.concatenate([leaf[:3], leaf[4:]]))
+    alarm = state.alarm
+    return (
+        [cut(getattr(state, name)) for name in ("members", "alive", "age", "counts", "widths")],
+        cut((alarm.total, alarm.weight, alarm.squared, state.progress)),
+        (alarm.wealth, alarm.raised, alarm.since, alarm.calm),
+        (state.trial, state.scout, state.background, state.iteration),
+    )
+
+
+def task_of(batch):
+    return jax.tree.map(lambda leaf: leaf[0], (batch.support, batch.query.x))
+
+
+def assert_close(a, b):
+    chex.assert_trees_all_close(a, b, rtol=1e-3, atol=1e-4)
+
+
+def with_content(batch, value: float):
+    """Other numbers wherever a mask is false."""
+
+    def filled(examples):
+        real = examples.mask[..., None]
+        return dataclasses.replace(
+            examples,
+            x=jnp.where(real, examples.x, value),
+            y=jnp.where(real, examples.y, value),
+        )
+
+    return dataclasses.replace(batch, support=filled(batch.support), query=filled(batch.query))
+
+
+def masked(batch, support, query):
+    return dataclasses.replace(
+        batch,
+        support=dataclasses.replace(batch.support, mask=batch.support.mask & support),
+        query=dataclasses.replace(batch.query, mask=batch.query.mask & query),
+    )
+
+
+@pytest.fixture(scope="module")
+def after(step, state, batches):
+    return step(state, batches[5])
+
+
+def test_a_step_of_the_handmade_state_teaches_several_rows(state, after):
+    """Without this, much below would hold for want of anything that happens."""
+    moved = after[0].members.updates - state.members.updates
+    assert (moved[:3] > 0).sum() >= 1
+    assert (moved > 0).sum() >= 2
+    assert after[0].members.reference.sample.filled.sum() > state.members.reference.known.sum()
+
+
+def test_permuting_the_clusters_permutes_the_next_state(step, state, after, batches):
+    assert_close(step(permuted(state), batches[5])[0], permuted(after[0]))
+
+
+def test_permuting_the_clusters_permutes_the_responsibilities(step, state, after, batches):
+    info, other = after[1], step(permuted(state), batches[5])[1]
+    assert_close(other.responsibilities, info.responsibilities[:, ORDER])
+    assert_close((other.loss, other.error, other.suspicion), (info.loss, info.error, info.suspicion))
+
+
+def test_permuting_the_clusters_permutes_the_components_of_a_prediction(predict, state, batches):
+    one, other = (predict(s, *task_of(batches[5])) for s in (state, permuted(state)))
+    assert_close(other.components, one.components[ORDER])
+    assert_close(other.responsibilities, one.responsibilities[ORDER])
+    same = [(p.mean, p.variance, p.noise, p.background, p.novelty) for p in (one, other)]
+    assert_close(*same)
+
+
+def test_content_of_padding_tasks_changes_no_bit(step, state, batches):
+    present = jnp.array([True, True, True, False])[:, None]
+    batch = masked(batches[5], present, present)
+    expected = step(state, with_content(batch, 0.0))
+    chex.assert_trees_all_equal(step(state, with_content(batch, jnp.nan)), expected)
+
+
+def test_content_of_masked_examples_changes_no_bit(step, state, batches):
+    batch = masked(batches[5], jnp.arange(3) < 2, jnp.arange(4) != 1)
+    expected = step(state, with_content(batch, 0.0))
+    chex.assert_trees_all_equal(step(state, with_content(batch, 1e30)), expected)
+
+
+def test_content_of_masked_examples_changes_no_bit_of_a_prediction(predict, state, batches):
+    batch = masked(batches[5], jnp.arange(3) < 2, True)
+    expected = predict(state, *task_of(with_content(batch, 0.0)))
+    chex.assert_trees_all_equal(predict(state, *task_of(with_content(batch, jnp.nan))), expected)
+
+
+def test_a_batch_of_padding_changes_nothing(step, state, batches):
+    chex.assert_trees_all_equal(step(state, masked(batches[5], False, False))[0], state)
+
+
+def test_the_error_of_padding_is_not_a_number(step, state, batches):
+    present = jnp.array([True, False, True, True])[:, None]
+    _, info = step(state, masked(batches[5], present, present))
+    assert jnp.isnan(info.error).tolist() == [False, True, False, False]
+    assert not info.responsibilities[1].any()
+
+
+def with_garbage(state):
+    """The dead row holds what is not a number, or whatever else its type allows."""
+
+    def broken(leaf):
+        return leaf.at[3].set(jnp.nan if jnp.issubdtype(leaf.dtype, jnp.floating) else 1)
+
+    alarm = state.alarm
+    total, weight = alarm.total.at[3].set(-1e6), alarm.weight.at[3].set(1e3)
+    return dataclasses.replace(
+        state,
+        members=jax.tree.map(broken, state.members),
+        age=state.age.at[3].set(10**6),
+        alarm=dataclasses.replace(alarm, total=total, weight=weight),
+        progress=jax.tree.map(broken, state.progress),
+        widths=jax.tree.map(lambda leaf: leaf.at[3].set(1e3), state.widths),
+    )
+
+
+def test_content_of_dead_rows_changes_no_bit_of_the_next_state(step, state, after, batches):
+    chex.assert_trees_all_equal(
+        living(step(with_garbage(state), batches[5])[0]), living(after[0])
+    )
+
+
+def test_content_of_dead_rows_changes_no_bit_of_what_a_step_tells(step, state, after, batches):
+    chex.assert_trees_all_equal(step(with_garbage(state), batches[5])[1], after[1])
+
+
+def test_content_of_dead_rows_changes_no_bit_of_a_prediction(predict, state, batches):
+    same = [
+        (p.mean, p.variance, p.noise, p.components, p.responsibilities, p.background, p.novelty)
+        for p in (predict(s, *task_of(batches[5])) for s in (state, with_garbage(state)))
+    ]
+    chex.assert_trees_all_equal(*same)
+
+
+def test_the_error_that_a_step_tells_is_that_of_a_prediction(predict, state, after, batches):
+    """The mixture predicts before it learns, but its background has seen the targets."""
+    background = after[0].background
+    informed = dataclasses.replace(state, background=background)
+    predicted = predict(informed, *task_of(batches[5])).mean
+    expected = jnp.mean(jnp.square(predicted - batches[5].query.y[0]))
+    np.testing.assert_allclose(after[1].error[0], expected, rtol=1e-4)
+
+
+def about_to_be_born(state, learner=ALONE):
+    """The candidate has earned to be a cluster."""
+    trial = dataclasses.replace(
+        state.trial,
+        evidence=jnp.zeros(()) + 2 * learner.certainty,
+        gained=jnp.zeros(()) + 50 * learner.worth,
+        weight=jnp.zeros(()) + 20,
+        age=jnp.zeros((), dtype=int) + 200,
+    )
+    return dataclasses.replace(state, trial=trial)
+
+
+def test_a_birth_within_capacity_does_not_compile_the_step_again(step, state, after, batches):
+    before = step.traces
+    state, info = step(about_to_be_born(state), batches[5])
+    state, _ = step(state, batches[6])
+    assert info.spawned
+    assert (step.traces, int(state.alive.sum())) == (before, 4)
+
+
+def test_a_newborn_is_the_candidate_as_it_has_learned(step, state, batches):
+    """Its row is the free one; births come after learning, which a birth does not change."""
+    born, _ = step(about_to_be_born(state), batches[5])
+    waiting = dataclasses.replace(about_to_be_born(state), alive=jnp.ones(4, dtype=bool))
+    assert bool(born.alive[3]) and not bool(state.alive[3])
+    candidate = step(eqx.tree_at(lambda s: s.trial.evidence, about_to_be_born(state), jnp.zeros(())), batches[5])[0]
+    del waiting
+    chex.assert_trees_all_equal(
+        jax.tree.map(lambda leaf: leaf[3], born.members.params),
+        jax.tree.map(lambda leaf: leaf[4], candidate.members.params),
+    )
+
+
+def test_nothing_is_born_without_room(step, state, batches):
+    full = dataclasses.replace(
+        with_garbage_free(state), alive=jnp.ones(4, dtype=bool)
+    )
+    state, info = step(about_to_be_born(full), batches[5])
+    assert not info.spawned
+    assert state.trial.evidence > ALONE.certainty
+
+
+def with_garbage_free(state):
+    """The fourth row is a copy of the first."""
+    copied = partial(jax.tree.map, lambda leaf: leaf.at[3].set(leaf[0]))
+    return dataclasses.replace(state, members=copied(state.members), age=copied(state.age))
+
+
+def test_states_keep_their_types_from_the_first_on(step, batches, after):
+    """Another type, even a weak one, would compile the step again."""
+    before = step.traces
+    state = ALONE.init(KEY, batches[0])
+    for batch in batches[:2]:
+        state, _ = step(state, batch)
+    assert step.traces == before == 1
+
+
+def test_growing_changes_no_prediction(predict, state, batches):
+    grown = ALONE.grow(state)
+    one, other = (predict(s, *task_of(batches[5])) for s in (state, grown))
+    assert not other.responsibilities[4:].any()
+    same = [
+        (p.mean, p.variance, p.components[:4], p.responsibilities[:4], p.background, p.novelty)
+        for p in (one, other)
+    ]
+    chex.assert_trees_all_close(*same, rtol=1e-5, atol=1e-6)
+
+
+def test_growing_keeps_the_rows_of_clusters_and_the_last_ones(state):
+    grown = ALONE.grow(state)
+
+    def kept(leaf, wide):
+        return jnp.concatenate([wide[:4], wide[8:]]), leaf
+
+    for name in ("members", "alive", "age", "counts", "inputs", "progress", "widths"):
+        pairs = jax.tree.map(kept, getattr(state, name), getattr(grown, name))
+        for found, expected in jax.tree.leaves(pairs, is_leaf=lambda x: isinstance(x, tuple)):
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_growing_makes_room(state):
+    full = dataclasses.replace(state, alive=jnp.ones(4, dtype=bool))
+    assert not ALONE.has_room(full, 1)
+    assert ALONE.has_room(ALONE.grow(full), 1)
+
+
+def test_parameters_are_counted_for_living_clusters_only(state):
+    one = sum(leaf.size for leaf in jax.tree.leaves(HEAD.init(KEY)))
+    assert ALONE.parameters(state) == 3 * one
+
+
+@pytest.fixture(scope="module")
+def told(same_draws):
+    return Counted(TOLD)
+
+
+def hinted(batch, boundary: bool):
+    hints = Hints(jnp.zeros(batch.query.mask.shape[0], dtype=int), jnp.asarray(boundary))
+    return dataclasses.replace(batch, hints=hints)
+
+
+def run(step, state, batches, boundaries=()):
+    """The last state and, of each step, whether an alarm began, was on, and a cluster opened."""
+    history = []
+    for iteration, batch in enumerate(batches):
+        state, info = step(state, hinted(batch, iteration in boundaries), KEY)
+        history.append((bool(info.alarm), bool(state.alarm.raised), bool(info.spawned)))
+    return state, np.array(history).T
+
+
+def test_one_cluster_learns_what_a_single_model_learns(same_draws, told, batches):
+    """To rounding, as long as it is young and each batch has at least as many tasks as are
+    rehearsed; what a reservoir draws depends on the key, and is made the same here."""
+    settings = {"reservoir": 64, "rehearsed": 4, "meta_rate": TOLD.meta_rate}
+    single = SingleModel(HEAD, **settings)
+    mixture, _ = run(told, TOLD.init(KEY, batches[0]), batches[:25])
+    # A mixture keeps one half of its key for the candidate.
+    alone = single.init(jax.random.split(KEY)[0], batches[0])
+    learn = jax.jit(single.step)
+    for batch in batches[:25]:
+        alone, _ = learn(alone, batch, KEY)
+    first = jax.tree.map(lambda leaf: leaf[0], (mixture.members.params, mixture.members.optimiser))
+    assert mixture.alive.tolist() == [True, False, False, False]
+    chex.assert_trees_all_close(first, (alone.params, alone.optimiser), rtol=1e-3, atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def long_told(told, batches):
+    """Sinusoids, then steps; a boundary is told in the middle and again, long after, at 90."""
+    shifted = drawn("step", 30, tasks=4)
+    stream = [*batches, *shifted, *shifted, *batches, *batches]
+    boundaries = (30, 90)
+    return run(told, TOLD.init(KEY, batches[0]), stream, boundaries)
+
+
+def test_alarm_begins_exactly_at_the_boundaries_told(long_told):
+    _, (began, _, _) = long_told
+    assert np.flatnonzero(began).tolist() == [30, 90]
+
+
+def test_clusters_are_opened_only_while_the_alarm_is_on(long_told):
+    _, (_, raised, spawned) = long_told
+    assert spawned.any()
+    assert raised[spawned].all()
+
+
+def test_without_a_boundary_nothing_is_opened(told, batches):
+    _, (_, raised, spawned) = run(told, TOLD.init(KEY, batches[0]), [*batches, *batches])
+    assert not raised.any()
+    assert not spawned.any()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("meta_rate", 0.0),
+        ("averaging_rate", 0.0),
+        ("averaging_rate", 1.5),
+        ("memory", 0.0),
+        ("persistence", -1.0),
+        ("certainty", 0.0),
+        ("worth", 0.0),
+        ("keep_worth", -1.0),
+        ("false_alarms", 0.0),
+        ("false_alarms", 1.0),
+        ("lowness", float("nan")),
+        ("settled", 0.0),
+        ("reservoir", -1),
+        ("reference", -1),
+        ("rehearsed", -1),
+        ("updates", 0),
+        ("wander", -0.1),
+        ("held_out", 1.0),
+        ("held_out", -0.1),
+        ("capacity", 0),
+        ("youth", 0),
+        ("maturity", 0),
+        ("probation", 0),
+        ("parting", 400),
+        ("review", 0),
+        ("calm", 0),
+        ("patience", 0),
+        ("memory", 0.5),
+        ("seeded", -1),
+    ],
+)
+def test_an_impossible_setting_is_named(name, value):
+    with pytest.raises(ValueError, match=name):
+        OnlineMixture(**{name: value})
