@@ -40,23 +40,29 @@ def batch(rng: np.random.Generator, replaced: bool, known: int) -> TaskBatch:
 
 def main() -> None:
     rng = np.random.default_rng(0)
-    learner = OnlineMixture(cool_down=150)
+    learner = OnlineMixture()
     key = jax.random.key(0)
     state = learner.init(key, batch(rng, False, 5))
     step, predict = jax.jit(learner.step), jax.jit(learner.predict)
     for i in range(BATCHES):
         state, info = step(state, batch(rng, i >= REPLACED, 5), jax.random.fold_in(key, i))
+        if info.alarm:
+            print(f"batch {i}: these starts fit nothing known")
         if info.spawned:
-            print(f"batch {i}: these starts are of a new kind; clusters: {int(info.clusters)}")
+            print(f"batch {i}: a new kind of start; clusters: {int(info.clusters)}")
 
     for replaced in (False, True):
         test = batch(rng, replaced, 5)
         one = jax.tree.map(lambda leaf: leaf[0], test)
         prediction = predict(state, one.support, one.query.x)
         error = float(jnp.mean(jnp.square(prediction.mean - one.query.y)))
+        low, high = prediction.interval(0.9)
+        inside = float(jnp.mean((low < one.query.y) & (one.query.y < high)))
+        shares = np.asarray(prediction.responsibilities)[: int(info.clusters)]
         print(
             f"a start of the {'new' if replaced else 'old'} heater: error {error:.3f}, "
-            f"cluster probabilities {np.round(np.asarray(prediction.responsibilities), 2)}, "
+            f"{inside:.0%} inside 90 % intervals, "
+            f"cluster probabilities {np.round(shares, 2)}, "
             f"novelty {float(prediction.novelty):.2f}"
         )
 

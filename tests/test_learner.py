@@ -8,6 +8,8 @@ import scipy.stats
 
 from taskmix.learner import LEVELS, Mix, Prediction
 
+CUMULATIVE = jax.jit(jax.vmap(Mix.cumulative, (None, 0)))
+"""Of one mixture at several values."""
 NORMAL = jnp.asarray(scipy.stats.norm.ppf((1 + np.array(LEVELS)) / 2), dtype=jnp.float32)
 
 
@@ -29,7 +31,7 @@ def at(*values: float) -> jax.Array:
 
 def below(mix: Mix, *values: float) -> np.ndarray:
     """The cumulative probability at several values."""
-    return np.asarray(jax.vmap(mix.cumulative)(jnp.asarray(values)[:, None, None])[:, 0, 0])
+    return np.asarray(CUMULATIVE(mix, jnp.asarray(values)[:, None, None])[:, 0, 0])
 
 
 SEVERAL = mix_of([0.2, 0.5, 0.3], [-3.0, 0.5, 4.0], [0.3, 2.0, 1.0])
@@ -93,7 +95,9 @@ def test_a_part_without_weight_does_not_move_a_quantile():
 def test_equal_widths_are_a_jump_of_probability():
     """As where many residuals are the same."""
     mix = mix_of([1.0], [0.0], [1.0], jnp.ones((1, len(LEVELS))))
-    np.testing.assert_allclose(below(mix, 0.999, 1.001), [0.5 + 0.05 * 0.999 / 2, 0.9995], rtol=1e-5)
+    np.testing.assert_allclose(
+        below(mix, 0.999, 1.001), [0.5 + 0.05 * 0.999 / 2, 0.9995], rtol=1e-5
+    )
 
 
 def test_quantiles_keep_the_axes_of_tasks_queries_and_outputs():

@@ -21,6 +21,7 @@ BAD = {
     "flag of another method": ([*RUN, "--method", "maml", "--components", "3"], "--components"),
     "word instead of a number": ([*RUN, "--lengths", "nine"], "--lengths"),
     "negative meta rate": ([*RUN, "--meta-rate", "-1"], "meta_rate is -1.0; it must be positive"),
+    "head rate NaN": ([*RUN, "--head-rate", "nan"], "head_rate is nan; it must be positive"),
     "adaptation rate NaN": ([*RUN, "--adaptation.rate", "nan"], "rate is nan; it must be positive"),
     "no support": ([*RUN, "--support", "0"], "support is 0"),
     "negative noise": ([*RUN, "--noise", "-1"], "noise is -1.0"),

@@ -70,11 +70,12 @@ def test_metrics_follow_the_schema(run_folder):
     ]
     for line in lines:
         assert set(line) == {
-            *("iteration", "clusters", "loss", "suspicion", "seconds"),
-            *("batch_responsibilities", "prequential", "families"),
+            *("iteration", "clusters", "cluster_ids", "loss", "suspicion", "seconds"),
+            *("batch_responsibilities", "batch_background", "prequential", "families"),
         }
         assert set(line["families"]["step"]) == {
-            *("error", "ci95", "oracle", "component_error", "responsibilities")
+            *("error", "ci95", "oracle", "component_error", "responsibilities"),
+            *("background", "coverage"),
         }
 
 
@@ -86,9 +87,9 @@ def test_summary_follows_the_schema(run_folder):
     summary = json.loads((run_folder / "summary.json").read_text())
     assert set(summary) == {
         *("experiment", "method", "rule", "seed", "measure", "iterations", "clusters"),
-        *("spawns", "final"),
+        *("spawns", "removals", "alarms", "final", "coverage"),
         *("forgetting", "mean_forgetting", "own_cluster", "prequential", "assignment"),
-        *("detection", "return_delays", "seconds", "iterations_per_second"),
+        *("detection", "alarm_detection", "return_delays", "seconds", "iterations_per_second"),
     }
     assert set(summary["assignment"]) == {"nmi", "ari", "purity"}
     assert summary["detection"] == {"delays": [], "missed": 1, "false": 0}

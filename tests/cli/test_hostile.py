@@ -10,6 +10,7 @@ FLAGS = (
     *("--method", "--rule", "--seed", "--keep", "--checkpoint-minutes", "--checkpoint-iterations"),
     *("--families", "--lengths", "--schedule", "--transition", "--mixing", "--tasks", "--support"),
     *("--query", "--noise", "--hidden", "--adaptation.steps", "--adaptation.rate", "--meta-rate"),
+    *("--head-rate", "--task-model", "--reservoir", "--reference", "--capacity", "--worth"),
     *("--evaluate-every", "--test-tasks", "--skips-in-a-row", "--accept"),
 )
 VALUES = (

@@ -273,6 +273,11 @@ def test_evaluation_of_the_protocol_accepts_the_learner(trained):
     assert np.isfinite(evaluation.error).all()
 
 
+def skip_if_another_stands_for_it(learner: Learner) -> None:
+    if learner.told is Told.BOUNDARIES and isinstance(learner, OnlineMixture):
+        pytest.skip("is compiled for long: the one that is told nothing stands for it")
+
+
 PADDING = st.sampled_from([math.nan, math.inf, -math.inf, 3e38, -3e38, 1.0, 0.0])
 
 
@@ -326,12 +331,14 @@ def with_padding_tasks(fill: float) -> TaskBatch:
 
 
 def test_content_of_padding_tasks_changes_no_bit_of_a_step(trained):
+    skip_if_another_stands_for_it(trained.learner)
     expected = trained.step(trained.state, with_padding_tasks(0.0), KEY)
     found = trained.step(trained.state, with_padding_tasks(math.nan), KEY)
     chex.assert_trees_all_equal(found, expected)
 
 
 def test_padding_tasks_have_no_error_and_no_cluster(trained):
+    skip_if_another_stands_for_it(trained.learner)
     _, info = trained.step(trained.state, with_padding_tasks(1.0), KEY)
     np.testing.assert_array_equal(np.isnan(info.error), [False] * 3 + [True] * 2)
     assert not info.responsibilities[3:].any()
@@ -339,6 +346,7 @@ def test_padding_tasks_have_no_error_and_no_cluster(trained):
 
 
 def test_batch_with_padding_tasks_is_the_batch_without_them(trained):
+    skip_if_another_stands_for_it(trained.learner)
     after, info = trained.step(trained.state, with_padding_tasks(math.nan), KEY)
     expected, expected_info = trained.step(trained.state, batch_at(3), KEY)
     chex.assert_trees_all_close(after, expected, rtol=1e-4, atol=1e-6)
@@ -377,8 +385,10 @@ def test_learner_learns_an_easy_family(trained):
     assert np.mean(errors[-60:]) < 0.5 * np.mean(errors[:15])
 
 
-def test_scanned_seeds_side_by_side_give_what_single_steps_of_one_seed_give(trained):
+def test_scanned_seeds_give_what_single_steps_of_one_seed_give(trained):
+    """As the loop takes them: side by side, but those of learners that open clusters in turn."""
     skip_without_clusters(trained.learner)
+    skip_if_another_stands_for_it(trained.learner)
 
     def run(key: jax.Array) -> Info:
         def advance(state: State, iteration: jax.Array) -> tuple[State, Info]:
@@ -387,7 +397,9 @@ def test_scanned_seeds_side_by_side_give_what_single_steps_of_one_seed_give(trai
         state = trained.learner.init(key, easy_batch(key, 0))
         return jax.lax.scan(advance, state, jnp.arange(3))[1]
 
-    scanned = jax.jit(jax.vmap(run))(SEEDS)
+    growing = isinstance(trained.learner, Growing)
+    every = functools.partial(jax.lax.map, run) if growing else jax.vmap(run)
+    scanned = jax.jit(every)(SEEDS)
     for seed, key in enumerate(SEEDS):
         state = trained.init(key, easy_batch(key, 0))
         for iteration in range(3):

@@ -30,7 +30,6 @@ def test_paper_scale_is_that_of_the_paper():
     evolving = default_experiment("evolving-images", "paper")
     assert evolving.filters == ("blur", "night", "pencil")
     assert evolving.lengths == (7500, 7500, 4500)
-    assert evolving.learner_settings()["cool_down"] == 1000
 
 
 def test_unknown_scale_is_refused_with_the_nearest():
@@ -167,7 +166,7 @@ def test_table_1_refuses_columns_that_make_no_sense(tmp_path, capsys, flags, com
 @pytest.fixture(scope="module")
 def evolving(tmp_path_factory):
     out = tmp_path_factory.mktemp("evolving") / "run"
-    command = ["run", "evolving-images", "--lengths", "40", "40", "20", "--cool-down", "20"]
+    command = ["run", "evolving-images", "--lengths", "40", "40", "20"]
     assert main([*command, "--evaluate-every", "40", "--out", str(out), *TINY]) == 0
     return out
 

@@ -7,6 +7,7 @@ from taskmix.mixture.reservoir import Reservoir
 from taskmix.tasks import Examples, Hints, TaskBatch
 
 KEY = jax.random.key(0)
+OFFER = jax.jit(Reservoir.offer)
 
 
 def numbered(*numbers: float) -> TaskBatch:
@@ -26,7 +27,7 @@ def kept(reservoir: Reservoir) -> list[float]:
 
 def filled(places: int, *numbers: float) -> Reservoir:
     empty = Reservoir.empty(numbered(0.0), places)
-    return empty.offer(numbered(*numbers), all_of(len(numbers)), KEY)[0]
+    return OFFER(empty, numbered(*numbers), all_of(len(numbers)), KEY)[0]
 
 
 def test_tasks_are_all_kept_while_there_is_room():
@@ -64,14 +65,15 @@ def test_no_task_is_kept_twice(often):
 
 def test_tasks_that_are_not_asked_for_are_not_kept():
     where = jnp.array([True, False, True, False])
-    reservoir, _ = Reservoir.empty(numbered(0.0), 6).offer(numbered(1.0, 2.0, 3.0, 4.0), where, KEY)
+    empty = Reservoir.empty(numbered(0.0), 6)
+    reservoir, _ = OFFER(empty, numbered(1.0, 2.0, 3.0, 4.0), where, KEY)
     assert kept(reservoir) == [1.0, 3.0]
     assert reservoir.offered == 2
 
 
 def test_source_says_which_task_came_to_each_place():
     batch = numbered(1.0, 2.0, 3.0, 4.0, 5.0)
-    reservoir, source = filled(3, 7.0, 8.0, 9.0).offer(batch, all_of(5), KEY)
+    reservoir, source = OFFER(filled(3, 7.0, 8.0, 9.0), batch, all_of(5), KEY)
     new = np.asarray(source) >= 0
     assert new.any()
     np.testing.assert_array_equal(
@@ -83,7 +85,8 @@ def test_of_two_tasks_that_come_to_one_place_the_later_one_stays():
     """With one place the last task that is drawn into it is there, whatever came before."""
     for seed in range(5):
         key = jax.random.key(seed)
-        reservoir, _ = Reservoir.empty(numbered(0.0), 1).offer(numbered(1, 2, 3), all_of(3), key)
+        empty = Reservoir.empty(numbered(0.0), 1)
+        reservoir, _ = OFFER(empty, numbered(1.0, 2.0, 3.0), all_of(3), key)
         drawn = np.floor(np.asarray(jax.random.uniform(key, (3,))) * np.arange(1, 4)) == 0
         assert kept(reservoir) == [1.0 + np.flatnonzero(drawn | [True, False, False])[-1]]
 
@@ -91,9 +94,8 @@ def test_of_two_tasks_that_come_to_one_place_the_later_one_stays():
 def test_a_task_comes_with_its_masks():
     batch = numbered(1.0, 2.0)
     ragged = Examples(batch.support.x, batch.support.y, jnp.array([[True], [False]]))
-    reservoir, source = Reservoir.empty(batch, 4).offer(
-        TaskBatch(ragged, batch.query), all_of(2), KEY
-    )
+    told = TaskBatch(ragged, batch.query)
+    reservoir, source = OFFER(Reservoir.empty(batch, 4), told, all_of(2), KEY)
     np.testing.assert_array_equal(reservoir.tasks.support.mask[:2, 0], source[:2] == 0)
     assert not reservoir.tasks.query.mask[2:].any()
 
@@ -102,7 +104,7 @@ def test_hints_are_not_kept():
     batch = numbered(1.0, 2.0)
     hints = Hints(jnp.array([3, 4]), jnp.asarray(True))
     told = TaskBatch(batch.support, batch.query, hints)
-    assert Reservoir.empty(told, 2).offer(told, all_of(2), KEY)[0].tasks.hints is None
+    assert OFFER(Reservoir.empty(told, 2), told, all_of(2), KEY)[0].tasks.hints is None
 
 
 def test_no_task_is_drawn_twice():
@@ -159,4 +161,4 @@ def test_dropping_a_kind_leaves_the_number_offered_of_the_other_on_average():
 def test_a_place_that_was_dropped_is_filled_first():
     reservoir = filled(3, 1.0, 2.0, 3.0)
     emptied = reservoir.drop(reservoir.tasks.query.y[:, 0, 0] == 2.0)
-    assert kept(emptied.offer(numbered(9.0), all_of(1), KEY)[0]) == [1.0, 3.0, 9.0]
+    assert kept(OFFER(emptied, numbered(9.0), all_of(1), KEY)[0]) == [1.0, 3.0, 9.0]

@@ -12,10 +12,13 @@ GAIN = math.log(0.9 + 0.1 * math.exp(2))
 """On a task with log-densities -3 under the mixture and -1 under a candidate with share 0.1."""
 
 
+TRIED, HALF = jax.jit(Trial.tried), jax.jit(Trial.half, static_argnames="seeded")
+
+
 def tried(trial: Trial, mixture, candidate, fair=True, real=True) -> Trial:
     mixture, candidate = jnp.asarray(mixture), jnp.asarray(candidate)
     flags = (jnp.broadcast_to(jnp.asarray(flag), mixture.shape) for flag in (fair, real))
-    return trial.tried(mixture, candidate, *flags)
+    return TRIED(trial, mixture, candidate, *flags)
 
 
 def with_evidence(evidence: float) -> Trial:
@@ -42,9 +45,7 @@ def test_a_candidate_of_the_right_mixture_is_a_test_martingale():
     candidate = jax.scipy.stats.norm.logpdf(x, 1.0, 0.7)
     start = with_evidence(50.0)
     after = jax.vmap(lambda p, q: tried(start, p[None], q[None]).evidence)(density, candidate)
-    np.testing.assert_allclose(
-        np.sum(np.exp(density + after - 50)) * (x[1] - x[0]), 1, rtol=1e-4
-    )
+    np.testing.assert_allclose(np.sum(np.exp(density + after - 50)) * (x[1] - x[0]), 1, rtol=1e-4)
 
 
 def test_a_candidate_is_promoted_without_reason_no_more_often_than_the_bound_says():
@@ -71,7 +72,9 @@ def test_a_candidate_is_promoted_without_reason_no_more_often_than_the_bound_say
 def test_gains_count_only_where_the_comparison_is_fair(left_out):
     fair = {"fair": jnp.array([True, False])}
     real = {"real": jnp.array([True, False]), "fair": jnp.array([True, False])}
-    found = tried(Trial.begin(), [-3.0, -3.0], [-1.0, 9.0], **(fair if left_out == "fair" else real))
+    found = tried(
+        Trial.begin(), [-3.0, -3.0], [-1.0, 9.0], **(fair if left_out == "fair" else real)
+    )
     np.testing.assert_allclose(found.evidence, GAIN, rtol=1e-6)
 
 
@@ -115,7 +118,7 @@ def test_worth_forgets_the_past():
 )
 def test_a_copy_begins_with_one_half_of_the_tasks_by_rank(origin, expected):
     shares, ranks = jnp.array([0.9, 0.8, 0.7]), jnp.array([0.2, 0.5, 0.9])
-    _, lessons = Trial.begin(origin).half(jnp.zeros(3), ranks, shares, seeded=5)
+    _, lessons = HALF(Trial.begin(origin), jnp.zeros(3), ranks, shares, seeded=5)
     np.testing.assert_allclose(lessons, expected)
 
 
@@ -123,14 +126,14 @@ def test_a_copy_goes_on_with_the_tasks_on_which_it_is_further_ahead():
     """The mean lead is 2, of which the centre has come a twentieth of the way."""
     trial = eqx.tree_at(lambda trial: trial.age, Trial.begin(HARDER), jnp.asarray(6))
     ahead = jnp.array([0.0, 2.0, 4.0])
-    after, lessons = trial.half(ahead, jnp.full(3, 0.9), jnp.ones(3), seeded=5)
+    after, lessons = HALF(trial, ahead, jnp.full(3, 0.9), jnp.ones(3), seeded=5)
     np.testing.assert_allclose(after.centre, 2 * CENTRE_RATE, rtol=1e-6)
     np.testing.assert_array_equal(lessons, [0, 1, 1])
 
 
 def test_leads_on_tasks_that_are_not_the_parents_do_not_move_the_centre():
     trial = Trial.begin(HARDER)
-    after, lessons = trial.half(jnp.array([-jnp.inf]), jnp.zeros(1), jnp.zeros(1), seeded=5)
+    after, lessons = HALF(trial, jnp.array([-jnp.inf]), jnp.zeros(1), jnp.zeros(1), seeded=5)
     assert after.centre == 0
     assert lessons == 0
 

@@ -1,3 +1,4 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -6,6 +7,7 @@ import scipy.stats
 from taskmix.learner import LEVELS
 from taskmix.mixture.widths import KEPT, PER_TASK, Widths
 
+OBSERVE, FOUND = jax.jit(Widths.observe), jax.jit(Widths.levels)
 MANY = KEPT // PER_TASK
 """Tasks that fill the places."""
 
@@ -15,7 +17,7 @@ def observed(widths: Widths, residuals, where=True, mask=True) -> Widths:
     residuals = jnp.asarray(residuals)[..., None]
     tasks, parts, query, _ = residuals.shape
     mask = jnp.broadcast_to(jnp.asarray(mask), (tasks, query))
-    return widths.observe(residuals, mask, jnp.broadcast_to(jnp.asarray(where), (tasks, parts)))
+    return OBSERVE(widths, residuals, mask, jnp.broadcast_to(jnp.asarray(where), (tasks, parts)))
 
 
 def of_part(values) -> Widths:
@@ -33,7 +35,7 @@ def test_intervals_hold_new_residuals_of_any_distribution_as_often_as_they_say(d
     """The mean coverage of a sample of n is the level to within 1/(n + 1), for each draw of it
     with a deviation of sqrt(level (1 - level) / n); here the probability is known exactly."""
     residuals = distribution.rvs(KEPT, random_state=0)
-    covered = distribution.cdf(np.asarray(of_part(residuals).levels()[0]))
+    covered = distribution.cdf(np.asarray(FOUND(of_part(residuals))[0]))
     levels = np.array(LEVELS)
     deviation = np.sqrt(levels * (1 - levels) / KEPT) + 2 / KEPT
     np.testing.assert_array_less(np.abs(covered - levels) / deviation, 4)
@@ -41,11 +43,11 @@ def test_intervals_hold_new_residuals_of_any_distribution_as_often_as_they_say(d
 
 def test_widths_are_normal_while_too_little_is_known():
     expected = scipy.stats.norm.ppf((1 + np.array(LEVELS)) / 2)
-    np.testing.assert_allclose(of_part(np.full(KEPT - 2, 9.0)).levels()[0], expected, rtol=1e-5)
+    np.testing.assert_allclose(FOUND(of_part(np.full(KEPT - 2, 9.0)))[0], expected, rtol=1e-5)
 
 
 def test_widths_are_measured_when_the_places_are_full():
-    np.testing.assert_allclose(of_part(np.full(KEPT, 9.0)).levels()[0], 9)
+    np.testing.assert_allclose(FOUND(of_part(np.full(KEPT, 9.0)))[0], 9)
 
 
 def test_the_newest_residuals_replace_the_oldest():
@@ -80,6 +82,6 @@ def test_residuals_that_do_not_count_may_be_anything():
 
 def test_a_part_that_forgets_is_normal_again():
     widths = observed(Widths.begin(2), np.full((MANY, 2, PER_TASK), 9.0))
-    found = widths.forget(jnp.array([True, False])).levels()
+    found = FOUND(widths.forget(jnp.array([True, False])))
     np.testing.assert_allclose(found[0, 0], scipy.stats.norm.ppf(0.525), rtol=1e-4)
     np.testing.assert_allclose(found[1], 9)

@@ -23,11 +23,11 @@ MAML = (
     *("--evaluate-every", "5", "--test-tasks", "3", *OFTEN),
 )
 REGRESSION = (
-    *("run", "regression", "--lengths", "400", "300", "300", "--cool-down", "100"),
+    *("run", "regression", "--lengths", "400", "300", "300"),
     *("--hidden", "20", "20", "--evaluate-every", "20", "--test-tasks", "10", *OFTEN),
 )
 IMAGES = (
-    *("run", "evolving-images", "--lengths", "40", "40", "20", "--cool-down", "20"),
+    *("run", "evolving-images", "--lengths", "40", "40", "20"),
     *("--size", "16", "--width", "4", "--tasks", "2", "--query", "2", "--adaptation.steps", "1"),
     *("--test-query", "2", "--test-tasks", "3", "--evaluate-every", "5", *OFTEN),
 )

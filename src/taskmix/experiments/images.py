@@ -15,6 +15,7 @@ from taskmix.adaptation import (
     Gradient,
     TaskModel,
 )
+from taskmix.baselines.single import check_positive
 from taskmix.likelihood import Categorical
 from taskmix.models import Conv4, Encoder, Model, ResNet12
 from taskmix.stores import ImageSplit, open_store, resized
@@ -99,6 +100,10 @@ class ImageTasks:
     """Pixels by which training images are shifted at random, at most, on either axis."""
     sampled: bool = True
     """Finite mixtures: differentiate one component a task, drawn by its responsibility."""
+
+    def __post_init__(self) -> None:
+        # A learner has but one of them, and what is wrong with the other is said all the same.
+        check_positive(meta_rate=self.meta_rate, head_rate=self.head_rate)
 
     def training(self) -> Settings:
         return Settings(evaluate_every=300, test_tasks=100 if self.scale == "cpu" else 600)

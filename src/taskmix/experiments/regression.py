@@ -12,6 +12,7 @@ from taskmix.adaptation import (
     Gradient,
     TaskModel,
 )
+from taskmix.baselines.single import check_positive
 from taskmix.likelihood import Gaussian
 from taskmix.models import MLP
 from taskmix.streams import FunctionStream, Schedule, consecutive, gradual, interleaved, recurring
@@ -55,6 +56,10 @@ class Regression:
     """Rate of the optimiser that learns initialisations."""
     head_rate: float = 2e-3
     """Rate of the optimiser that learns Bayesian heads."""
+
+    def __post_init__(self) -> None:
+        # A learner has but one of them, and what is wrong with the other is said all the same.
+        check_positive(meta_rate=self.meta_rate, head_rate=self.head_rate)
 
     def stream(self) -> FunctionStream:
         return FunctionStream(self._schedule(), self.tasks, self.support, self.query, self.noise)

@@ -33,7 +33,7 @@ class Background(eqx.Module):
         return Background(jnp.zeros(outputs), jnp.ones(outputs), jnp.zeros(()))
 
     def observe(self, batch: TaskBatch, likelihood: Likelihood) -> Background:
-        """Follow the targets of a batch, each of its tasks counting alike."""
+        """Follow the targets of a batch, each example counting alike."""
         if isinstance(likelihood, Categorical):
             return self
         y = jnp.concatenate([batch.support.y, batch.query.y], axis=1)

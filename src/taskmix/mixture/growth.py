@@ -57,6 +57,8 @@ def births(
     worthy = wins & (trial.worth() > learner.worth)
     born = worthy & (trial.weight > 10) & (trial.age > 20)
     born &= ~jnp.all(state.alive)
+    if learner.boundaries:
+        born &= state.alarm.raised
     state = jax.lax.cond(born, partial(promoted, learner), lambda state: state, state)
     over = (trial.age >= learner.probation) & ~wins | (trial.age >= 3 * learner.probation)
     # What has begun to learn something else is no good start for what is new.

@@ -69,8 +69,6 @@ class OnlineMixture(OnlineSettings):
         batch = batch.without_padding_values().without_hints()
         keys = jax.random.split(key, 4)
         real = batch.real
-        background = state.background.observe(batch, self.likelihood)
-        state = dataclasses.replace(state, background=background)
         seen = explained(self, state, batch, real)
 
         error, state = predicted(self, state, batch, seen, real)
@@ -84,6 +82,7 @@ class OnlineMixture(OnlineSettings):
             state,
             alarm=alarm,
             scout=scouted(self, before, batch, seen, real),
+            background=state.background.observe(batch, self.likelihood),
             counts=(1 - 1 / self.memory) * state.counts + jnp.sum(seen.shares, axis=0),
             age=state.age + 1,
             iteration=state.iteration + jnp.any(real),

@@ -91,7 +91,8 @@ class Reference(eqx.Module):
         below = jnp.sum((self.scores.whole < whole[:, None]) & self.known, axis=-1)
         far = TAIL * jnp.exp((whole - tenth) / jnp.maximum(scale, 1e-6))
         ordinary = (below + 0.5) / (self.count() + 1)
-        return jnp.where(whole < tenth, jnp.clip(far, SMALLEST_RANK, TAIL), ordinary)
+        ranks = jnp.where(whole < tenth, jnp.clip(far, SMALLEST_RANK, TAIL), ordinary)
+        return jnp.where(self.count() > 0, ranks, 0.5)
 
     def support_rank(self, support: Float[Array, ""]) -> Float[Array, ""]:
         """The same of a support set alone, without the tail."""

@@ -42,8 +42,8 @@ def redundant(
 ) -> Bool[Array, " clusters"]:
     """The cluster to go, if there is one: without it its tasks would lose less than ``worth`` each.
 
-    Of several it is the one that has learned for the shortest time: of twins the older one stays. The last
-    cluster never goes.
+    Of several it is the one that has learned for the shortest time: of twins the older one
+    stays. The last cluster never goes.
     """
     lost = losses(judge, background, members, alive)
     unneeded = alive & mature & (lost < worth)

@@ -44,7 +44,7 @@ class OnlineSettings:
     """Tasks that each cluster keeps to compare new ones with, and never learns from."""
     held_out: float = 0.1
     """Share of tasks that are not learned from and may come into the reference."""
-    averaging_rate: float = 0.05
+    averaging_rate: float = 0.02
     """Least rate at which the averaged parameters follow the trained ones."""
     memory: float = 50.0
     """Batches over which mixing weights are remembered."""
@@ -96,7 +96,7 @@ class OnlineSettings:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be 0 or more.")
         for name in (
             *("capacity", "youth", "maturity", "probation", "parting", "review", "calm"),
-            "patience",
+            *("patience", "updates", "memory"),
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")

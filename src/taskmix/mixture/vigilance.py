@@ -29,7 +29,7 @@ def alarmed(
     if learner.boundaries:
         reason = jnp.asarray(False) if told is None else told
         alarm = state.alarm.judged(reason, learner.patience)
-        return alarm, alarm.raised & ~state.alarm.raised, alarm.raised.astype(float)
+        return alarm, reason, alarm.raised.astype(float)
     clusters = state.alive.size
     known = row(state.members.reference, jnp.arange(clusters))
     judged = learner.mature(state) & known.enough()
