@@ -27,7 +27,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from taskmix.adaptation import Adaptation, meta_gradient
+from taskmix.adaptation import Adaptation, Gradient, meta_gradient
 from taskmix.likelihood import Categorical
 from taskmix.mixture import FiniteMixture
 from taskmix.mixture.clusters import Clusters
@@ -78,9 +78,7 @@ def mixture(
     model: Conv4, start: Conv4Params, batch: TaskBatch, steps: int, components: int
 ) -> Iterate:
     learner = FiniteMixture(
-        model,
-        Categorical(),
-        Adaptation(steps, RATE, clip=float("inf")),
+        Gradient(model, Categorical(), Adaptation(steps, RATE, clip=float("inf"))),
         META_RATE,
         components=components,
         sampled=True,
