@@ -1,7 +1,8 @@
 """The stress criteria on one short stream: pure, new, returning, then mixed within batches.
 
-The bounds are those of the full streams, but for errors, which short phases leave larger. The
-settings are the defaults, which were chosen on seeds 0 to 4.
+The bounds are those of the full streams, but for errors, which are bounded here by some 20
+times what was measured on this seed. The settings are the defaults, which were chosen on
+seeds 0 to 4.
 """
 
 import io
@@ -83,9 +84,9 @@ def test_families_are_told_apart_one_task_at_a_time(trial):
 
 
 def test_both_families_are_predicted_at_the_end(trial):
-    """Predicting zero costs 5.8 and 4.3."""
-    assert trial.ours.errors["linear"] <= 0.25
-    assert trial.ours.errors["sinusoid"] <= 0.5
+    """Predicting zero costs 5.8 and 4.3; measured are 0.0004 and 0.0011."""
+    assert trial.ours.errors["linear"] <= 0.01
+    assert trial.ours.errors["sinusoid"] <= 0.02
 
 
 def test_intervals_hold_their_share_of_known_families_and_widen_for_an_unknown_one(trial):
