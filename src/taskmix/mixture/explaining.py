@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from taskmix.adaptation import Judgement, Predictive
 from taskmix.adaptation.task_model import over_rows
 from taskmix.learner import Mix
-from taskmix.likelihood import masked_mean
+from taskmix.likelihood import Categorical, masked_mean
 from taskmix.mixture.members import of_living, row
 from taskmix.mixture.reference import Reference, Scores
 from taskmix.mixture.settings import OnlineSettings
@@ -109,6 +109,22 @@ def routed(
     return jax.nn.softmax(jnp.append(evidence, void))
 
 
+def voices(
+    learner: OnlineSettings,
+    state: OnlineState,
+    evidence: Float[Array, " clusters"],
+    weights: Float[Array, " clusters_and_background"],
+) -> Float[Array, " clusters_and_background"]:
+    """By which weights the prediction is mixed.
+
+    The background knows a level and a spread of targets, but nothing about labels: the clusters
+    speak about these even where they are out of their depth.
+    """
+    if isinstance(learner.likelihood, Categorical):
+        return routed(learner, state, evidence, jnp.asarray(-jnp.inf))
+    return weights
+
+
 def predicted(
     learner: OnlineSettings, state: OnlineState, batch: TaskBatch, seen: EStep, real: Array
 ) -> tuple[Float[Array, " tasks"], OnlineState]:
@@ -120,9 +136,9 @@ def predicted(
     ).T
     unlike = jnp.where(learner.mature(state), unlike, 0)
     parts = jax.tree.map(lambda leaf: leaf[:, :-1], seen.judged.predictive)
-    weights = jax.vmap(partial(routed, learner, state))(
-        seen.judged.support[:, :-1] + unlike, seen.blank.support
-    )
+    evidence = seen.judged.support[:, :-1] + unlike
+    weights = jax.vmap(partial(routed, learner, state))(evidence, seen.blank.support)
+    weights = jax.vmap(partial(voices, learner, state))(evidence, weights)
     mean, *_ = jax.vmap(partial(mixed, widths=state.widths))(weights, parts, seen.blank.predictive)
     error = masked_mean(learner.likelihood.error(mean, batch.query.y), batch.query.mask)
     error = jnp.where(real, error, jnp.nan)

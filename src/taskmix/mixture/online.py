@@ -17,7 +17,15 @@ from taskmix.adaptation import Predictive
 from taskmix.learner import Info, Prediction
 from taskmix.mixture.alarm import Alarm
 from taskmix.mixture.background import Background
-from taskmix.mixture.explaining import examples, explained, mixed, predicted, routed, usable
+from taskmix.mixture.explaining import (
+    examples,
+    explained,
+    mixed,
+    predicted,
+    routed,
+    usable,
+    voices,
+)
 from taskmix.mixture.growth import NEWBORN_COUNT, accepted, births, reviewed, tried
 from taskmix.mixture.inputs import Inputs
 from taskmix.mixture.learning import learned
@@ -137,7 +145,8 @@ class OnlineMixture(OnlineSettings):
         known = state.alive & references.enough()
         novelty = jnp.min(jnp.where(known, 1 - ranks, 1.0))
         void = state.background.predict(self.likelihood, support, query_x.shape[0])
-        mean, variance, noise, mix = mixed(weights, predictive, void, state.widths)
+        spoken = voices(self, state, evidence + unlike, weights)
+        mean, variance, noise, mix = mixed(spoken, predictive, void, state.widths)
         return Prediction(
             mean=mean,
             components=predictive.mean,
