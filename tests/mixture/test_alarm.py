@@ -6,19 +6,21 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from taskmix.mixture.alarm import FEWEST, MOST, RATES, STAKES, Alarm, winnings
+from taskmix.mixture.alarm import FADING, FEWEST, MOST, RATES, STAKES, Alarm, winnings
 
 HALF = RATES.index(0.5)
 ONE = np.float32(scipy.stats.norm.cdf(-1.0))
 """The rank whose normal score is -1."""
 NOTHING = jnp.zeros(())
+BETTING = jnp.asarray(True)
 OBSERVE, WINNINGS = jax.jit(Alarm.observe), jax.jit(winnings)
 
 
-def observed(alarm: Alarm, *ranks: float, won: float = 0.0) -> Alarm:
+def observed(alarm: Alarm, *ranks: float, won: float = 0.0, betting: bool = True) -> Alarm:
     """After a batch with tasks of these ranks, all of the only cluster."""
     given = jnp.asarray(ranks, dtype=jnp.float32)[:, None]
-    return OBSERVE(alarm, given, jnp.ones_like(given, dtype=bool), jnp.asarray(won))
+    members = jnp.ones_like(given, dtype=bool)
+    return OBSERVE(alarm, given, members, jnp.asarray(won), jnp.asarray(betting))
 
 
 def bets(m: int) -> np.ndarray:
@@ -71,7 +73,7 @@ def false_alarms(shared: bool, bound: float, tasks: int = 4) -> tuple[float, flo
             others = jnp.broadcast_to(fixed, fresh.shape) if shared else fresh
             won = jax.vmap(lambda a, b: winnings(a, b, jnp.ones(m, dtype=bool))[0])(leads, others)
             ranks = jnp.full((tasks, 1), 0.5)
-            alarm = alarm.observe(ranks, jnp.ones((tasks, 1), dtype=bool), jnp.sum(won))
+            alarm = alarm.observe(ranks, jnp.ones((tasks, 1), dtype=bool), jnp.sum(won), BETTING)
             rung = alarm.wealth > -jnp.log(bound)
             return dataclasses.replace(alarm, wealth=jnp.where(rung, 0.0, alarm.wealth)), rung
 
@@ -98,6 +100,11 @@ def test_wealth_adds_up():
     assert alarm.wealth == 1.5
 
 
+def test_wealth_fades_where_there_is_nothing_to_bet_on():
+    alarm = observed(Alarm.begin(1), 0.5, won=2.0)
+    np.testing.assert_allclose(observed(alarm, 0.5, betting=False).wealth, 2 * FADING, rtol=1e-6)
+
+
 def test_window_weighs_the_past_by_what_it_does_not_forget():
     """Two tasks with score -1, then one with score 0: half of -2 over half of 2 and 1."""
     alarm = observed(observed(Alarm.begin(1), ONE, ONE), 0.5)
@@ -120,7 +127,7 @@ def test_lowness_of_uniform_ranks_is_standard_normal():
     def stream(key):
         def batch(alarm, key):
             ranks = jax.random.uniform(key, (3, 1))
-            return alarm.observe(ranks, jnp.ones((3, 1), dtype=bool), NOTHING), None
+            return alarm.observe(ranks, jnp.ones((3, 1), dtype=bool), NOTHING, BETTING), None
 
         alarm, _ = jax.lax.scan(batch, Alarm.begin(1), jax.random.split(key, 60))
         return alarm.lowness(jnp.array([10**9]), 0.0)[0]
@@ -137,8 +144,8 @@ def test_a_window_with_too_few_scores_is_not_low():
 
 def test_a_batch_without_tasks_of_a_cluster_leaves_its_windows_alone():
     ranks = jnp.full((2, 2), 0.1)
-    before = OBSERVE(Alarm.begin(2), ranks, jnp.ones((2, 2), dtype=bool), NOTHING)
-    after = OBSERVE(before, ranks, jnp.array([[True, False]] * 2), NOTHING)
+    before = OBSERVE(Alarm.begin(2), ranks, jnp.ones((2, 2), dtype=bool), NOTHING, BETTING)
+    after = OBSERVE(before, ranks, jnp.array([[True, False]] * 2), NOTHING, BETTING)
     for name in ("total", "weight", "squared"):
         np.testing.assert_array_equal(getattr(after, name)[1], getattr(before, name)[1])
         assert (getattr(after, name)[0, 1:] != getattr(before, name)[0, 1:]).all()
@@ -146,7 +153,7 @@ def test_a_batch_without_tasks_of_a_cluster_leaves_its_windows_alone():
 
 def test_ranks_of_what_is_not_a_member_do_not_count():
     ranks = jnp.array([[0.3], [jnp.nan]])
-    found = OBSERVE(Alarm.begin(1), ranks, jnp.array([[True], [False]]), NOTHING)
+    found = OBSERVE(Alarm.begin(1), ranks, jnp.array([[True], [False]]), NOTHING, BETTING)
     np.testing.assert_array_equal(found.total, observed(Alarm.begin(1), 0.3).total)
 
 
@@ -171,7 +178,7 @@ def test_new_reason_prolongs_an_alarm():
 
 def test_forgetting_begins_the_windows_of_the_named_clusters_anew():
     ranks = jnp.full((2, 2), 0.1)
-    before = OBSERVE(Alarm.begin(2), ranks, jnp.ones((2, 2), dtype=bool), jnp.asarray(1.0))
+    before = OBSERVE(Alarm.begin(2), ranks, jnp.ones((2, 2), dtype=bool), jnp.asarray(1.0), BETTING)
     after = before.forget(jnp.array([True, False]))
     assert not after.weight[0].any()
     np.testing.assert_array_equal(after.total[1], before.total[1])

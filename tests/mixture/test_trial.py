@@ -6,13 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from taskmix.mixture.trial import CENTRE_RATE, EASIER, FRESH, GAIN_RATE, HARDER, SHARE_RATE, Trial
+from taskmix.mixture.trial import EASIER, FRESH, GAIN_RATE, SHARE_RATE, Trial
 
 GAIN = math.log(0.9 + 0.1 * math.exp(2))
 """On a task with log-densities -3 under the mixture and -1 under a candidate with share 0.1."""
 
 
-TRIED, HALF = jax.jit(Trial.tried), jax.jit(Trial.half, static_argnames="seeded")
+TRIED = jax.jit(Trial.tried)
 
 
 def tried(trial: Trial, mixture, candidate, fair=True, real=True) -> Trial:
@@ -111,31 +111,6 @@ def test_worth_forgets_the_past():
     np.testing.assert_allclose(
         tried(first, [-60.0], [0.0]).worth(), (keep * 30 + 60) / (keep + 1), rtol=1e-5
     )
-
-
-@pytest.mark.parametrize(
-    ("origin", "expected"), [(HARDER, [0.9, 0.0, 0.0]), (EASIER, [0.0, 0.8, 0.7])]
-)
-def test_a_copy_begins_with_one_half_of_the_tasks_by_rank(origin, expected):
-    shares, ranks = jnp.array([0.9, 0.8, 0.7]), jnp.array([0.2, 0.5, 0.9])
-    _, lessons = HALF(Trial.begin(origin), jnp.zeros(3), ranks, shares, seeded=5)
-    np.testing.assert_allclose(lessons, expected)
-
-
-def test_a_copy_goes_on_with_the_tasks_on_which_it_is_further_ahead():
-    """The mean lead is 2, of which the centre has come a twentieth of the way."""
-    trial = eqx.tree_at(lambda trial: trial.age, Trial.begin(HARDER), jnp.asarray(6))
-    ahead = jnp.array([0.0, 2.0, 4.0])
-    after, lessons = HALF(trial, ahead, jnp.full(3, 0.9), jnp.ones(3), seeded=5)
-    np.testing.assert_allclose(after.centre, 2 * CENTRE_RATE, rtol=1e-6)
-    np.testing.assert_array_equal(lessons, [0, 1, 1])
-
-
-def test_leads_on_tasks_that_are_not_the_parents_do_not_move_the_centre():
-    trial = Trial.begin(HARDER)
-    after, lessons = HALF(trial, jnp.array([-jnp.inf]), jnp.zeros(1), jnp.zeros(1), seeded=5)
-    assert after.centre == 0
-    assert lessons == 0
 
 
 def test_a_candidate_begins_without_a_record():

@@ -30,6 +30,8 @@ FEWEST = 3
 """Scores that a window needs: of fewer, the mean is not normal enough."""
 STAKES = (0.3, 0.6)
 """Exponents of the bets e = s p^(s - 1); their mean is fair, too."""
+FADING = 0.9
+"""What is left of the wealth after a batch with nothing to bet on."""
 MOST = 20.0
 """Wealth, in nats, that is kept at the most: an alarm has to end some time."""
 
@@ -63,8 +65,9 @@ class Alarm(eqx.Module):
         ranks: Float[Array, "tasks clusters"],
         members: Bool[Array, "tasks clusters"],
         won: Float[Array, ""],
+        betting: Bool[Array, ""],
     ) -> Alarm:
-        """Take in the ranks of each cluster's members of a batch, and what the bets won."""
+        """Take in the ranks of each cluster's members of a batch, and what bets won, if any."""
         scores = jax.scipy.stats.norm.ppf(jnp.clip(ranks, 1e-3, 1 - 1e-3))
         count = jnp.sum(members, axis=0)[:, None]
         added = jnp.sum(jnp.where(members, scores, 0), axis=0)[:, None]
@@ -74,7 +77,7 @@ class Alarm(eqx.Module):
             total=keep * self.total + added,
             weight=keep * self.weight + count,
             squared=jnp.square(keep) * self.squared + count,
-            wealth=jnp.clip(self.wealth + won, 0, MOST),
+            wealth=jnp.where(betting, jnp.clip(self.wealth + won, 0, MOST), FADING * self.wealth),
         )
 
     def lowness(

@@ -137,8 +137,8 @@ def predicted(
     unlike = jnp.where(learner.mature(state), unlike, 0)
     parts = jax.tree.map(lambda leaf: leaf[:, :-1], seen.judged.predictive)
     evidence = seen.judged.support[:, :-1] + unlike
-    weights = jax.vmap(partial(routed, learner, state))(evidence, seen.blank.support)
-    weights = jax.vmap(partial(voices, learner, state))(evidence, weights)
+    routes = jax.vmap(partial(routed, learner, state))(evidence, seen.blank.support)
+    weights = jax.vmap(partial(voices, learner, state))(evidence, routes)
     mean, *_ = jax.vmap(partial(mixed, widths=state.widths))(weights, parts, seen.blank.predictive)
     error = masked_mean(learner.likelihood.error(mean, batch.query.y), batch.query.mask)
     error = jnp.where(real, error, jnp.nan)
@@ -150,8 +150,9 @@ def predicted(
         seen.blank.predictive,
     )
     residuals = jnp.abs(batch.query.y[:, None] - every.mean) / jnp.sqrt(every.variance)
-    alike = (seen.unlike[:, :-1] > UNLIKE) & ~state.alarm.raised
-    own = (seen.shares > HELD) & jnp.pad(alike, ((0, 0), (0, 1)), constant_values=True)
+    # Strays do not say how wide the predictions of a cluster have to be for its own tasks.
+    in_use = seen.weights * jnp.sum(state.alive) >= 0.5
+    own = (routes > 0.5) & in_use & ~state.alarm.raised & real[:, None]
     widths = state.widths.observe(residuals, batch.query.mask, own)
     return error, dataclasses.replace(state, widths=widths)
 

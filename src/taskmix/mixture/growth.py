@@ -14,6 +14,7 @@ from taskmix.mixture.alarm import Alarm
 from taskmix.mixture.explaining import judge
 from taskmix.mixture.inputs import Inputs
 from taskmix.mixture.members import changed, row, with_row
+from taskmix.mixture.parting import half, is_parting
 from taskmix.mixture.review import purged, redundant
 from taskmix.mixture.settings import OnlineSettings
 from taskmix.mixture.state import EStep, OnlineState, Progress
@@ -21,6 +22,8 @@ from taskmix.mixture.trial import FRESH, Trial
 from taskmix.tasks import TaskBatch
 
 NEWBORN_COUNT = 10.0
+ABANDONED = 1.0
+"""Count below which a cluster is no longer in use: it will not become better by itself."""
 
 
 def tried(
@@ -32,16 +35,17 @@ def tried(
     in_use = seen.prior[:-1] * jnp.sum(state.alive) >= 0.25
     # Against a cluster that still improves by itself nothing is proven.
     settled = jnp.append(settled, jnp.all(settled | ~in_use))
-    fair = settled[jnp.argmax(seen.evidence, axis=-1)] | state.alarm.raised
+    fresh = trial.origin == FRESH
+    fair = settled[jnp.argmax(seen.evidence, axis=-1)] | (state.alarm.raised & fresh)
     if learner.boundaries:
         fair = jnp.broadcast_to(state.alarm.raised, fair.shape)
-    parting = (trial.origin != FRESH) & (trial.age < learner.parting)
+    parting = is_parting(learner, state)
     taken = jnp.where(real, trial.taken(seen.density, candidate), 0)
+    after = trial.tried(seen.density, candidate, fair & real & ~parting, real)
     parent = trial.parent
     ahead = candidate - seen.judged.whole[:, parent]
-    after = trial.tried(seen.density, candidate, fair & real & ~parting, real)
-    after, half = after.half(ahead, seen.ranks[:, parent], seen.shares[:, parent], learner.seeded)
-    return after, jnp.where(parting, 0, taken), jnp.where(parting, half, taken)
+    lessons = half(trial, ahead, seen.ranks[:, parent], seen.shares[:, parent])
+    return after, jnp.where(parting, 0, taken), jnp.where(parting, lessons, taken)
 
 
 def births(
@@ -54,13 +58,15 @@ def births(
     """Promote the candidate if it has earned it, and let another begin where one is due."""
     trial = state.trial
     wins = trial.evidence > learner.certainty
-    worthy = wins & (trial.worth() > learner.worth)
+    worth = jnp.where(trial.origin == FRESH, learner.worth, learner.split_worth)
+    worthy = wins & (trial.worth() > worth)
+    hopeful = wins & (trial.worth() > worth / 2)
     born = worthy & (trial.weight > 10) & (trial.age > 20)
     born &= ~jnp.all(state.alive)
     if learner.boundaries:
         born &= state.alarm.raised
     state = jax.lax.cond(born, partial(promoted, learner), lambda state: state, state)
-    over = (trial.age >= learner.probation) & ~wins | (trial.age >= 3 * learner.probation)
+    over = (trial.age >= learner.probation) & ~hopeful | (trial.age >= 3 * learner.probation)
     # What has begun to learn something else is no good start for what is new.
     due = born | over | (sounded & ~worthy)
     again = partial(begun, learner, example=batch, key=key, fresh=sounded)
@@ -104,11 +110,13 @@ def begun(
     key: Key[Array, ""],
     fresh: Bool[Array, ""],
 ) -> OnlineState:
-    """A new candidate: at random, or a copy of a cluster that is in use."""
+    """A new candidate: at random, or a copy of a grown-up cluster that is in use."""
     clusters = state.alive.size
     init_key, parent_key, origin_key = jax.random.split(key, 3)
-    use = jnp.where(state.alive, jnp.log(state.counts[:-1] + 1e-3), -jnp.inf)
+    mature = learner.mature(state)
+    use = jnp.where(mature, jnp.log(state.counts[:-1] + 1e-3), -1e3)
     parent = jax.random.categorical(parent_key, use)
+    fresh |= state.alarm.raised | ~jnp.any(mature)
     origin = jnp.where(fresh, FRESH, jax.random.randint(origin_key, (), 0, 3))
     params = jax.tree.map(
         lambda new, rows: jnp.where(origin == FRESH, new, rows[parent]),
@@ -124,13 +132,13 @@ def begun(
     )
 
 
-def accepted(learner: OnlineSettings, state: OnlineState) -> OnlineState:
+def accepted(learner: OnlineSettings, state: OnlineState, seen: EStep) -> OnlineState:
     """After an alarm from which nothing came: what is now is what there is to know."""
     wins = state.trial.evidence > learner.certainty
     since = state.alarm.since
     over = (since >= learner.patience) & (~wins | (since >= 3 * learner.patience))
     clusters = state.alive.size
-    carried = state.alive & (state.counts[:-1] > 0.1 * jnp.sum(state.counts)) & over
+    carried = state.alive & (jnp.mean(seen.best, axis=0) > 0.1) & over
     sample = state.members.reference.sample
     gone = jnp.append(carried, False)
     members = eqx.tree_at(
@@ -149,12 +157,14 @@ def reviewed(learner: OnlineSettings, state: OnlineState, born: Bool[Array, ""])
     """Without the least needed cluster, if it is not needed; now and then."""
 
     def look(state: OnlineState) -> OnlineState:
+        abandoned = state.counts[:-1] < ABANDONED
+        still = learner.mature(state) & (state.progress.rise() < learner.settled)
         gone = redundant(
             partial(judge, learner),
             partial(state.background.evidence, learner.likelihood),
             state.members,
             state.alive,
-            learner.mature(state),
+            still | abandoned,
             learner.keep_worth,
         )
         counts = jnp.where(jnp.append(gone, False), 0, state.counts)

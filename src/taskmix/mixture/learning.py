@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from taskmix.mixture.alarm import RECENT
 from taskmix.mixture.explaining import UNLIKE, described, examples, judge
 from taskmix.mixture.members import Member, changed, row
+from taskmix.mixture.parting import is_parting
 from taskmix.mixture.reference import Reference, Scores
 from taskmix.mixture.settings import OnlineSettings
 from taskmix.mixture.state import HELD, EStep, OnlineState
@@ -19,8 +20,12 @@ from taskmix.tasks import TaskBatch
 
 LEAST_WEIGHT = 0.03
 """Mixing weight from which on a cluster moves: strays do not teach it."""
+LESSON = 0.2
+"""Share of a batch that is a whole lesson; of less than that a cluster takes smaller steps."""
 STRANGE = 2.5
 """Lowness of its newest tasks, in deviations, from which on a cluster does not learn from them."""
+PARTING = 20
+"""Updates per batch of a copy that parts from its parent."""
 RESCORED = 10
 """Reference tasks that a cluster scores anew when it has learned."""
 
@@ -41,18 +46,22 @@ def learned(
     known = row(state.members.reference, jnp.arange(clusters))
     strange = state.alarm.lowness(known.count(), 0.0)[:, RECENT] > STRANGE
     moves = (seen.weights[:-1] >= LEAST_WEIGHT) & ~((raised | strange) & mature)
-    shares = seen.shares[:, :-1]
+    alike = (seen.unlike > UNLIKE) & jnp.append(state.alive, True)
+    # A cluster learns to explain what is like its tasks, though nothing explains it yet.
+    shares = seen.shares[:, :-1] + jnp.where(seen.best & alike[:, :-1], seen.shares[:, -1:], 0)
     own = jnp.where((shares > 0.5) & moves, shares, 0)
     credit = jnp.concatenate([own, lessons[:, None]], axis=1)
     credit = jnp.where(apart[:, None], 0, credit)
-    alike = (seen.unlike > UNLIKE) & jnp.append(state.alive, True)
     held = jnp.concatenate([shares, taken[:, None]], axis=1) > HELD
     held &= alike & ~apart[:, None]
     sampled = jnp.concatenate([seen.best, (taken > 0.5)[:, None]], axis=1)
     sampled &= alike & apart[:, None] & ~jnp.append(raised & mature, False)
     learns = jnp.sum(credit, axis=0) >= jnp.append(jnp.full(clusters, HELD), 0.1)
-    hasty = jnp.append(~mature, raised & (state.trial.origin == FRESH))
-    updates = jnp.where(learns, jnp.where(hasty, learner.youth, 1) * learner.updates, 0)
+    promising = state.trial.evidence > learner.certainty
+    hasty = jnp.append(~mature, promising | (raised & (state.trial.origin == FRESH)))
+    updates = jnp.where(hasty, learner.youth, 1) * learner.updates
+    updates = updates.at[-1].set(jnp.where(is_parting(learner, state), PARTING, updates[-1]))
+    updates = jnp.where(learns, updates, 0)
     touched = learns | jnp.any(held | sampled, axis=0)
 
     def one(index: Int[Array, ""], member: Member) -> Member:
@@ -73,9 +82,17 @@ def learned(
     return dataclasses.replace(
         state,
         members=changed(state.members, one, touched),
+        age=state.age + jnp.where(learns, lesson(credit, real), 0)[:-1],
         inputs=state.inputs.observe(statistics, rows),
         progress=state.progress.observe(seen.judged.whole[:, :-1], own),
     )
+
+
+def lesson(
+    credit: Float[Array, tasks *members], real: Bool[Array, " tasks"]
+) -> Float[Array, "*members"]:
+    """How much of a whole lesson a batch is for those who learn from it."""
+    return jnp.minimum(1.0, jnp.sum(credit, axis=0) / (LESSON * jnp.maximum(jnp.sum(real), 1)))
 
 
 def updated(
@@ -87,8 +104,7 @@ def updated(
     key: Key[Array, ""],
 ) -> Member:
     """A member after its updates, each scaled by its share of the batch."""
-    total, half = jnp.sum(credit), jnp.maximum(jnp.sum(batch.real), 1) / 2
-    size = jnp.minimum(1.0, total / half)
+    total, size = jnp.sum(credit), lesson(credit, batch.real)
     again = jnp.minimum(1.0, total / max(learner.rehearsed, 1))
 
     def update(turn: Int[Array, ""], carry: tuple) -> tuple:

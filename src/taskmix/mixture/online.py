@@ -30,6 +30,7 @@ from taskmix.mixture.growth import NEWBORN_COUNT, accepted, births, reviewed, tr
 from taskmix.mixture.inputs import Inputs
 from taskmix.mixture.learning import learned
 from taskmix.mixture.members import of_living, row, with_row
+from taskmix.mixture.parting import parted
 from taskmix.mixture.reference import Reference
 from taskmix.mixture.settings import OnlineSettings
 from taskmix.mixture.state import OnlineState, Progress
@@ -58,7 +59,7 @@ class OnlineMixture(OnlineSettings):
         return OnlineState(
             members=with_row(members, self.capacity, candidate),
             alive=alive,
-            age=jnp.zeros(self.capacity, dtype=int),
+            age=jnp.zeros(self.capacity),
             counts=NEWBORN_COUNT * jnp.append(alive, False).astype(nothing.dtype),
             background=Background.begin(shapes.predictive.mean.shape[-1]),
             inputs=Inputs.begin(self.capacity + 2, described.shape[-1]),
@@ -77,26 +78,27 @@ class OnlineMixture(OnlineSettings):
         batch = batch.without_padding_values().without_hints()
         keys = jax.random.split(key, 4)
         real = batch.real
+        before = state
         seen = explained(self, state, batch, real)
 
         error, state = predicted(self, state, batch, seen, real)
         alarm, sounded, suspicion = alarmed(self, state, batch, seen, told)
+        state = parted(self, state)
         trial, taken, lessons = tried(self, state, seen, real)
         apart = jax.random.uniform(keys[0], real.shape) < self.held_out
-        before = state
-        state = dataclasses.replace(state, trial=trial)
+        scout = scouted(self, state, batch, seen, real)
         state = learned(self, state, batch, seen, taken, lessons, apart, keys[1])
         state = dataclasses.replace(
             state,
+            trial=trial,
             alarm=alarm,
-            scout=scouted(self, before, batch, seen, real),
+            scout=scout,
             background=state.background.observe(batch, self.likelihood),
             counts=(1 - 1 / self.memory) * state.counts + jnp.sum(seen.shares, axis=0),
-            age=state.age + 1,
             iteration=state.iteration + jnp.any(real),
         )
         state, born = births(self, state, batch, sounded, keys[2])
-        state = accepted(self, state)
+        state = accepted(self, state, seen)
         state = reviewed(self, state, born)
         # A batch of nothing but padding changes nothing.
         state = jax.tree.map(lambda new, old: jnp.where(jnp.any(real), new, old), state, before)

@@ -37,7 +37,7 @@ def redundant(
     background: Callable[[Examples, Examples], Float[Array, ""]],
     members: Member,
     alive: Bool[Array, " clusters"],
-    mature: Bool[Array, " clusters"],
+    judged: Bool[Array, " clusters"],
     worth: float,
 ) -> Bool[Array, " clusters"]:
     """The cluster to go, if there is one: without it its tasks would lose less than ``worth`` each.
@@ -46,7 +46,7 @@ def redundant(
     stays. The last cluster never goes.
     """
     lost = losses(judge, background, members, alive)
-    unneeded = alive & mature & (lost < worth)
+    unneeded = alive & judged & (lost < worth)
     least = jnp.argmin(jnp.where(unneeded, members.updates[: alive.size], jnp.inf))
     return (jnp.arange(alive.size) == least) & unneeded & (jnp.sum(alive) > 1)
 
@@ -72,7 +72,6 @@ def losses(
     blank = jax.vmap(jax.vmap(background))(tasks.support, tasks.query)
     every = jnp.concatenate([every, blank[None]])
     own = jnp.arange(clusters + 1)[:, None, None] == jnp.arange(clusters)[:, None]
-    without = jax.nn.logsumexp(jnp.where(own, -jnp.inf, every), axis=0)
-    lost = jnp.maximum(jax.nn.logsumexp(every, axis=0) - without, 0)
+    lost = jnp.max(every, axis=0) - jnp.max(jnp.where(own, -jnp.inf, every), axis=0)
     count = jnp.maximum(jnp.sum(filled, axis=-1), 1)
     return jnp.sum(jnp.where(filled, lost, 0), axis=-1) / count

@@ -56,15 +56,15 @@ class OnlineSettings:
     """Nats per task by which the evidence of a cluster may still rise when it is compared."""
     probation: int = 400
     """Batches after which a candidate that does not win begins anew."""
-    parting: int = 150
-    """Batches in which a candidate that is a copy learns from one half of the tasks."""
-    seeded: int = 25
-    """Batches of these in which the halves are the harder and the easier tasks."""
+    parting: int = 15
+    """Batches in which a candidate that is a copy of a cluster parts from it."""
     certainty: float = 60.0
     """Nats of evidence for a birth: without reason there is one in e^60 tasks."""
     worth: float = 4.0
     """Nats per task that a cluster has to gain on its own tasks to be opened."""
-    keep_worth: float = 1.0
+    split_worth: float = 10.0
+    """The same of a cluster that parts from another, which serves its tasks already."""
+    keep_worth: float = 0.5
     """Nats per task that would be lost without a cluster for it to be kept."""
     review: int = 100
     """Batches between two looks for clusters that are no longer needed."""

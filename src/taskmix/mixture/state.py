@@ -58,8 +58,8 @@ class OnlineState(eqx.Module):
     members: Member
     """Clusters, and in the last row the candidate."""
     alive: Bool[Array, " clusters"]
-    age: Int[Array, " clusters"]
-    """Batches since a cluster was born, or last had to accept that its tasks have changed."""
+    age: Float[Array, " clusters"]
+    """Lessons since a cluster was born, or last had to accept that its tasks have changed."""
     counts: Float[Array, " clusters_and_background"]
     """Tasks of the recent past."""
     background: Background

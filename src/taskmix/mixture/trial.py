@@ -19,7 +19,6 @@ FRESH, HARDER, EASIER = 0, 1, 2
 """How a candidate begins: at random, or as a copy that takes one half of a cluster's tasks."""
 SHARE_RATE = 0.05
 GAIN_RATE = 0.03
-CENTRE_RATE = 0.05
 
 
 class Trial(eqx.Module):
@@ -39,7 +38,7 @@ class Trial(eqx.Module):
     parent: Int[Array, ""]
     """The cluster that it is a copy of."""
     centre: Float[Array, ""]
-    """Mean of how far it is ahead of its parent on the parent's tasks."""
+    """Mean of how far a copy is ahead of its parent on the parent's tasks."""
 
     @staticmethod
     def begin(origin: Int[Array, ""] | int = FRESH, parent: Int[Array, ""] | int = 0) -> Trial:
@@ -83,24 +82,3 @@ class Trial(eqx.Module):
             parent=self.parent,
             centre=self.centre,
         )
-
-    def half(
-        self,
-        ahead: Float[Array, " tasks"],
-        ranks: Float[Array, " tasks"],
-        shares: Float[Array, " tasks"],
-        seeded: int,
-    ) -> tuple[Trial, Float[Array, " tasks"]]:
-        """What a copy learns from while it parts from its parent: half of the parent's tasks.
-
-        For ``seeded`` batches the harder or the easier ones, by their ``ranks``; then those on
-        which it is further ``ahead`` of its parent than on the others, so that what it has begun
-        to do better it does better and better.
-        """
-        mass = jnp.sum(shares)
-        mean = jnp.sum(jnp.where(shares > 0, shares * ahead, 0)) / jnp.maximum(mass, 1e-3)
-        rate = jnp.where(mass > 0.5, CENTRE_RATE, 0.0)
-        centre = self.centre + rate * (mean - self.centre)
-        by_rank = jnp.where(self.origin == HARDER, ranks < 0.5, ranks >= 0.5)
-        chosen = jnp.where(self.age <= seeded, by_rank, ahead > centre)
-        return eqx.tree_at(lambda trial: trial.centre, self, centre), chosen * shares

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from taskmix.mixture.alarm import Alarm, winnings
+from taskmix.mixture.alarm import RATES, Alarm, winnings
 from taskmix.mixture.explaining import described, examples, judge
 from taskmix.mixture.members import row
 from taskmix.mixture.rehearsal import Rehearsal
@@ -33,11 +33,15 @@ def alarmed(
     clusters = state.alive.size
     known = row(state.members.reference, jnp.arange(clusters))
     judged = learner.mature(state) & known.enough()
-    won = bets(learner, state, batch, seen, judged)
-    alarm = state.alarm.observe(seen.ranks, seen.best & judged, won)
-    # Some strays that come to a cluster are no change; half of a batch is.
-    in_use = (seen.prior[:-1] * jnp.sum(state.alive) >= 0.25) | (jnp.mean(seen.best, axis=0) > 0.5)
-    low = jnp.where(in_use[:, None], alarm.lowness(known.count(), learner.wander), 0)
+    won, betting = bets(learner, state, batch, seen, judged)
+    alarm = state.alarm.observe(seen.ranks, seen.best & judged, won, betting)
+    # Some strays that come to a cluster are no change, nor is what a young one still has to
+    # learn to explain; half of a batch at once is.
+    in_use = state.alive & (seen.prior[:-1] * jnp.sum(state.alive) >= 0.25)
+    in_use &= ~jnp.any(in_use & ~learner.mature(state))
+    at_once = (jnp.mean(seen.best, axis=0) > 0.5)[:, None] & (jnp.arange(len(RATES)) == 0)
+    low = alarm.lowness(known.count(), learner.wander)
+    low = jnp.where(in_use[:, None] | at_once, low, 0)
     wealth = alarm.wealth / -jnp.log(learner.false_alarms)
     suspicion = jnp.maximum(jnp.max(low) / learner.lowness, wealth)
     alarm = alarm.judged(suspicion > 1, learner.calm)
@@ -46,11 +50,11 @@ def alarmed(
 
 def bets(
     learner: OnlineSettings, state: OnlineState, batch: TaskBatch, seen: EStep, judged: Array
-) -> Float[Array, ""]:
-    """What bets on the scout win with a batch."""
+) -> tuple[Float[Array, ""], Bool[Array, ""]]:
+    """What bets on the scout win with a batch, and whether there were any."""
     home, places = state.scout.home, learner.reference
     if not places:
-        return jnp.zeros(())
+        return jnp.zeros(()), jnp.asarray(False)
     sample = row(state.members.reference.sample, home)
     some = (state.iteration * COMPARED + jnp.arange(min(COMPARED, places))) % places
     tasks = row(sample.tasks, some)
@@ -62,7 +66,8 @@ def bets(
     lead = lead / examples(batch) - seen.scores.whole[home]
     usable = sample.filled[some]
     counted = seen.best[:, home] & judged[home] & (jnp.sum(usable) >= COMPARED // 3)
-    return jnp.sum(jnp.where(counted, winnings(lead, ordinary, usable), 0))
+    won = jnp.sum(jnp.where(counted, winnings(lead, ordinary, usable), 0))
+    return won, jnp.any(counted)
 
 
 def scouted(
