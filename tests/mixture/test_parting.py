@@ -21,7 +21,7 @@ from taskmix.streams import FunctionStream, interleaved
 KEY = jax.random.key(0)
 HEAD = BayesianHead(MLP(hidden=(8,), outputs=4, activation="tanh", init_scale=0.0), width=4)
 LEARNER = OnlineMixture(task_model=HEAD, capacity=2, reservoir=12, parting=5, reference=8)
-PARTED = jax.jit(lambda state: parted(LEARNER, state))
+PARTED = jax.jit(lambda state, due=True: parted(LEARNER, state, jnp.asarray(due)))
 STREAM = FunctionStream(interleaved(("polynomial", "sinusoid"), 2), tasks=10, support=3, query=4)
 
 
@@ -82,6 +82,11 @@ def test_who_does_not_part_is_left_as_it_is(state, origin, age):
     before = dataclasses.replace(state, trial=copy(origin, age))
     assert not is_parting(LEARNER, before)
     chex.assert_trees_all_equal(PARTED(before), before)
+
+
+def test_nothing_happens_before_it_is_due(state):
+    before = dataclasses.replace(state, trial=copy(HARDER, 0))
+    chex.assert_trees_all_equal(PARTED(before, False), before)
 
 
 def test_the_parent_and_its_sample_stay_as_they_are(state):

@@ -16,7 +16,7 @@ from taskmix.likelihood import Categorical, masked_mean
 from taskmix.mixture.members import of_living, row
 from taskmix.mixture.reference import Reference, Scores
 from taskmix.mixture.settings import OnlineSettings
-from taskmix.mixture.state import HELD, EStep, OnlineState
+from taskmix.mixture.state import EStep, OnlineState
 from taskmix.mixture.widths import Widths
 from taskmix.tasks import TaskBatch
 

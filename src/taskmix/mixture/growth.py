@@ -57,18 +57,15 @@ def births(
 ) -> tuple[OnlineState, Bool[Array, ""]]:
     """Promote the candidate if it has earned it, and let another begin where one is due."""
     trial = state.trial
-    wins = trial.evidence > learner.certainty
-    worth = jnp.where(trial.origin == FRESH, learner.worth, learner.split_worth)
-    worthy = wins & (trial.worth() > worth)
-    hopeful = wins & (trial.worth() > worth / 2)
+    worthy, hopeful = learner.worthy(trial), learner.worthy(trial, 0.5)
     born = worthy & (trial.weight > 10) & (trial.age > 20)
-    born &= ~jnp.all(state.alive)
+    born &= ~jnp.all(state.alive) & jnp.any(batch.real)
     if learner.boundaries:
         born &= state.alarm.raised
     state = jax.lax.cond(born, partial(promoted, learner), lambda state: state, state)
     over = (trial.age >= learner.probation) & ~hopeful | (trial.age >= 3 * learner.probation)
     # What has begun to learn something else is no good start for what is new.
-    due = born | over | (sounded & ~worthy)
+    due = (born | over | (sounded & ~worthy)) & jnp.any(batch.real)
     again = partial(begun, learner, example=batch, key=key, fresh=sounded)
     return jax.lax.cond(due, again, lambda state: state, state), born
 
@@ -153,7 +150,7 @@ def accepted(learner: OnlineSettings, state: OnlineState, seen: EStep) -> Online
     return dataclasses.replace(state, members=members, alarm=alarm, age=age)
 
 
-def reviewed(learner: OnlineSettings, state: OnlineState, born: Bool[Array, ""]) -> OnlineState:
+def reviewed(learner: OnlineSettings, state: OnlineState, due: Bool[Array, ""]) -> OnlineState:
     """Without the least needed cluster, if it is not needed; now and then."""
 
     def look(state: OnlineState) -> OnlineState:
@@ -171,5 +168,5 @@ def reviewed(learner: OnlineSettings, state: OnlineState, born: Bool[Array, ""])
         alarm = state.alarm.forget(gone)
         return dataclasses.replace(state, alive=state.alive & ~gone, counts=counts, alarm=alarm)
 
-    due = (state.iteration % learner.review == 0) & ~born & bool(learner.reservoir)
+    due &= (state.iteration % learner.review == 0) & bool(learner.reservoir)
     return jax.lax.cond(due, look, lambda state: state, state)

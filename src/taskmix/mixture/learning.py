@@ -13,7 +13,7 @@ from taskmix.mixture.explaining import UNLIKE, described, examples, judge
 from taskmix.mixture.members import Member, changed, row
 from taskmix.mixture.parting import is_parting
 from taskmix.mixture.reference import Reference, Scores
-from taskmix.mixture.settings import OnlineSettings
+from taskmix.mixture.settings import RESCORED, OnlineSettings
 from taskmix.mixture.state import HELD, EStep, OnlineState
 from taskmix.mixture.trial import FRESH
 from taskmix.tasks import TaskBatch
@@ -26,8 +26,6 @@ STRANGE = 2.5
 """Lowness of its newest tasks, in deviations, from which on a cluster does not learn from them."""
 PARTING = 20
 """Updates per batch of a copy that parts from its parent."""
-RESCORED = 10
-"""Reference tasks that a cluster scores anew when it has learned."""
 
 
 def learned(
@@ -57,8 +55,8 @@ def learned(
     sampled = jnp.concatenate([seen.best, (taken > 0.5)[:, None]], axis=1)
     sampled &= alike & apart[:, None] & ~jnp.append(raised & mature, False)
     learns = jnp.sum(credit, axis=0) >= jnp.append(jnp.full(clusters, HELD), 0.1)
-    promising = state.trial.evidence > learner.certainty
-    hasty = jnp.append(~mature, promising | (raised & (state.trial.origin == FRESH)))
+    hopeful = learner.worthy(state.trial, 0.5) | (raised & (state.trial.origin == FRESH))
+    hasty = jnp.append(~mature, hopeful)
     updates = jnp.where(hasty, learner.youth, 1) * learner.updates
     updates = updates.at[-1].set(jnp.where(is_parting(learner, state), PARTING, updates[-1]))
     updates = jnp.where(learns, updates, 0)
@@ -89,7 +87,7 @@ def learned(
 
 
 def lesson(
-    credit: Float[Array, tasks *members], real: Bool[Array, " tasks"]
+    credit: Float[Array, tasks * members], real: Bool[Array, " tasks"]
 ) -> Float[Array, "*members"]:
     """How much of a whole lesson a batch is for those who learn from it."""
     return jnp.minimum(1.0, jnp.sum(credit, axis=0) / (LESSON * jnp.maximum(jnp.sum(real), 1)))

@@ -83,7 +83,7 @@ class OnlineMixture(OnlineSettings):
 
         error, state = predicted(self, state, batch, seen, real)
         alarm, sounded, suspicion = alarmed(self, state, batch, seen, told)
-        state = parted(self, state)
+        state = parted(self, state, jnp.any(real))
         trial, taken, lessons = tried(self, state, seen, real)
         apart = jax.random.uniform(keys[0], real.shape) < self.held_out
         scout = scouted(self, state, batch, seen, real)
@@ -99,9 +99,10 @@ class OnlineMixture(OnlineSettings):
         )
         state, born = births(self, state, batch, sounded, keys[2])
         state = accepted(self, state, seen)
-        state = reviewed(self, state, born)
-        # A batch of nothing but padding changes nothing.
-        state = jax.tree.map(lambda new, old: jnp.where(jnp.any(real), new, old), state, before)
+        state = reviewed(self, state, jnp.any(real) & ~born)
+        # A batch of nothing but padding changes nothing; it leaves members as they are.
+        rest = dataclasses.replace(before, members=state.members)
+        state = jax.tree.map(lambda new, old: jnp.where(jnp.any(real), new, old), state, rest)
         info = Info(
             loss=-jnp.sum(jnp.where(real, seen.density / examples(batch), 0))
             / jnp.maximum(jnp.sum(real), 1),

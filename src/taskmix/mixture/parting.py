@@ -29,7 +29,7 @@ def is_parting(learner: OnlineSettings, state: OnlineState) -> Bool[Array, ""]:
     return (state.trial.origin != FRESH) & (state.trial.age < learner.parting)
 
 
-def parted(learner: OnlineSettings, state: OnlineState) -> OnlineState:
+def parted(learner: OnlineSettings, state: OnlineState, due: Bool[Array, ""]) -> OnlineState:
     """The candidate with those tasks of its parent's sample that it is to learn from now."""
     if not learner.reservoir:
         return state
@@ -50,7 +50,7 @@ def parted(learner: OnlineSettings, state: OnlineState) -> OnlineState:
         return parent.reservoir.drop(~own), mean
 
     sample, centre = jax.lax.cond(
-        is_parting(learner, state), chosen, lambda: (candidate.reservoir, trial.centre)
+        due & is_parting(learner, state), chosen, lambda: (candidate.reservoir, trial.centre)
     )
     reservoir = with_row(state.members.reservoir, clusters, sample)
     return dataclasses.replace(

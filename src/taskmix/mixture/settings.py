@@ -16,8 +16,11 @@ from taskmix.mixture.reference import Reference
 from taskmix.mixture.rehearsal import Rehearsal
 from taskmix.mixture.reservoir import Reservoir
 from taskmix.mixture.state import OnlineState, Scout
+from taskmix.mixture.trial import FRESH, Trial
 from taskmix.tasks import TaskBatch
 
+RESCORED = 10
+"""Reference tasks per batch that a cluster scores anew when it has learned."""
 SCOUT_HASTE = 2.5
 """How many times faster than a cluster the scout learns."""
 
@@ -140,6 +143,11 @@ class OnlineSettings:
     def scout_at(self, params: PyTree, home: Int[Array, ""] | int) -> Scout:
         fast = self.optimiser(SCOUT_HASTE)
         return Scout(params, fast.init(params), jnp.zeros((), dtype=int) + home)
+
+    def worthy(self, trial: Trial, share: float = 1.0) -> Bool[Array, ""]:
+        """Whether the candidate is better beyond doubt, and by a ``share`` of what it has to be."""
+        worth = jnp.where(trial.origin == FRESH, self.worth, self.split_worth)
+        return (trial.evidence > self.certainty) & (trial.worth() > share * worth)
 
     def mature(self, state: OnlineState) -> Bool[Array, " clusters"]:
         return state.alive & (state.age * self.updates >= self.maturity)

@@ -10,7 +10,7 @@ from taskmix.mixture.alarm import RATES, Alarm, winnings
 from taskmix.mixture.explaining import described, examples, judge
 from taskmix.mixture.members import row
 from taskmix.mixture.rehearsal import Rehearsal
-from taskmix.mixture.settings import SCOUT_HASTE, OnlineSettings
+from taskmix.mixture.settings import RESCORED, SCOUT_HASTE, OnlineSettings
 from taskmix.mixture.state import EStep, OnlineState, Scout
 from taskmix.tasks import TaskBatch
 
@@ -18,7 +18,7 @@ SCOUT_STEPS = 3
 """Updates of the scout per batch."""
 SCOUT_RETURN = 0.1
 """How much of the way back to its cluster the scout goes before each batch."""
-COMPARED = 40
+COMPARED = 30
 """Reference tasks per batch that the scout is judged on beside the new ones."""
 
 
@@ -55,16 +55,17 @@ def bets(
     home, places = state.scout.home, learner.reference
     if not places:
         return jnp.zeros(()), jnp.asarray(False)
-    sample = row(state.members.reference.sample, home)
-    some = (state.iteration * COMPARED + jnp.arange(min(COMPARED, places))) % places
-    tasks = row(sample.tasks, some)
-    params = row(state.members.averaged, home)
-    ordinary = judge(learner, state.scout.params, tasks).whole - judge(learner, params, tasks).whole
-    ordinary = ordinary / examples(tasks)
-    _, of_whole = map(state.inputs.log_density, described(learner, batch))
-    lead = judge(learner, state.scout.params, batch).whole + of_whole[:, home]
-    lead = lead / examples(batch) - seen.scores.whole[home]
-    usable = sample.filled[some]
+    reference = row(state.members.reference, home)
+    # The places that were scored last, so that scores are those of the cluster as it is.
+    newest = state.iteration * RESCORED - 1 - jnp.arange(min(COMPARED, places))
+    kept, scores, usable = row(
+        (reference.sample.tasks, reference.scores.whole, reference.known), newest % places
+    )
+    tasks = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), kept, batch)
+    _, of_inputs = map(state.inputs.log_density, described(learner, tasks))
+    lead = judge(learner, state.scout.params, tasks).whole + of_inputs[:, home]
+    lead = lead / examples(tasks) - jnp.concatenate([scores, seen.scores.whole[home]])
+    ordinary, lead = lead[: scores.size], lead[scores.size :]
     counted = seen.best[:, home] & judged[home] & (jnp.sum(usable) >= COMPARED // 3)
     won = jnp.sum(jnp.where(counted, winnings(lead, ordinary, usable), 0))
     return won, jnp.any(counted)
