@@ -54,7 +54,7 @@ class StressStream:
 
     name: str
     point: int
-    """Of the list of what must be true (issue 21)."""
+    """Of the list of promises in docs/results.md."""
     stream: FunctionStream
     criteria: tuple[Criterion, ...]
     rivals: tuple[str, ...] = ()

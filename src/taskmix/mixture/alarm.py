@@ -45,6 +45,8 @@ class Alarm(eqx.Module):
     """Sum of the weights of these scores."""
     squared: Float[Array, "clusters windows"]
     """Sum of the squares of these weights."""
+    used: Bool[Array, " clusters"]
+    """Which clusters were in use: windows of one that comes back begin anew."""
     wealth: Float[Array, ""]
     """Logarithm of what bets on the scout have won since they were last without gain."""
     raised: Bool[Array, ""]
@@ -58,7 +60,9 @@ class Alarm(eqx.Module):
     def begin(clusters: int, raised: bool = False) -> Alarm:
         nothing = jnp.zeros((clusters, len(RATES)))
         never = jnp.zeros((), dtype=int)
-        return Alarm(nothing, nothing, nothing, jnp.zeros(()), jnp.asarray(raised), never, never)
+        used = jnp.zeros(clusters, dtype=bool)
+        on = jnp.asarray(raised)
+        return Alarm(nothing, nothing, nothing, used, jnp.zeros(()), on, never, never)
 
     def observe(
         self,
@@ -79,6 +83,10 @@ class Alarm(eqx.Module):
             squared=jnp.square(keep) * self.squared + count,
             wealth=jnp.where(betting, jnp.clip(self.wealth + won, 0, MOST), FADING * self.wealth),
         )
+
+    def back_in_use(self, used: Bool[Array, " clusters"]) -> Alarm:
+        """Without what strays have left in the windows of clusters that come back into use."""
+        return dataclasses.replace(self.forget(used & ~self.used), used=used)
 
     def lowness(
         self, known: Int[Array, " clusters"], wander: float

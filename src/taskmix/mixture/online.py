@@ -179,7 +179,8 @@ class OnlineMixture(OnlineSettings):
         zeros = partial(jax.tree.map, lambda leaf: wider(leaf, jnp.zeros_like(leaf[:1])))
         age, counts, alive = zeros((state.age, state.counts, state.alive))
         alarm = state.alarm
-        total, weight, squared = zeros((alarm.total, alarm.weight, alarm.squared))
+        windows = zeros((alarm.total, alarm.weight, alarm.squared, alarm.used))
+        total, weight, squared, used = windows
         return dataclasses.replace(
             state,
             members=grown[0],
@@ -188,7 +189,9 @@ class OnlineMixture(OnlineSettings):
             counts=counts,
             inputs=grown[1],
             widths=grown[2],
-            alarm=dataclasses.replace(alarm, total=total, weight=weight, squared=squared),
+            alarm=dataclasses.replace(
+                alarm, total=total, weight=weight, squared=squared, used=used
+            ),
             progress=zeros(state.progress),
         )
 

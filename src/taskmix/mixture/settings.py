@@ -63,7 +63,7 @@ class OnlineSettings:
     """Batches in which a candidate that is a copy of a cluster parts from it."""
     certainty: float = 60.0
     """Nats of evidence for a birth: without reason there is one in e^60 tasks."""
-    worth: float = 4.0
+    worth: float = 6.0
     """Nats per task that a cluster has to gain on its own tasks to be opened."""
     split_worth: float = 10.0
     """The same of a cluster that parts from another, which serves its tasks already."""

@@ -34,10 +34,11 @@ def alarmed(
     known = row(state.members.reference, jnp.arange(clusters))
     judged = learner.mature(state) & known.enough()
     won, betting = bets(learner, state, batch, seen, judged)
-    alarm = state.alarm.observe(seen.ranks, seen.best & judged, won, betting)
+    in_use = state.alive & (seen.prior[:-1] * jnp.sum(state.alive) >= 0.25)
+    alarm = state.alarm.back_in_use(in_use)
+    alarm = alarm.observe(seen.ranks, seen.best & judged, won, betting)
     # Some strays that come to a cluster are no change, nor is what a young one still has to
     # learn to explain; half of a batch at once is.
-    in_use = state.alive & (seen.prior[:-1] * jnp.sum(state.alive) >= 0.25)
     in_use &= ~jnp.any(in_use & ~learner.mature(state))
     at_once = (jnp.mean(seen.best, axis=0) > 0.5)[:, None] & (jnp.arange(len(RATES)) == 0)
     low = alarm.lowness(known.count(), learner.wander)
