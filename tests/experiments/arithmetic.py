@@ -99,8 +99,8 @@ class Experiment:
     def stream(self) -> Lines:
         return Lines()
 
-    def learner_settings(self) -> dict[str, Any]:
-        return {}
+    def shared(self):
+        raise NotImplementedError
 
     def training(self) -> Settings:
         return Settings()

@@ -10,10 +10,10 @@ import pytest
 
 from taskmix.adaptation import Adaptation, BayesianHead
 from taskmix.cli import main, reproduce
-from taskmix.cli.compare import variant
 from taskmix.evaluation import Evaluation
 from taskmix.experiments import EvolvingImages, FewShot, default_experiment, run
 from taskmix.experiments.few_shot import EarlyStopping, with_steps
+from taskmix.experiments.variants import variant
 from taskmix.models import parameter_count
 from taskmix.training import Chunk
 
@@ -25,7 +25,7 @@ TINY = (
 
 def test_paper_scale_is_that_of_the_paper():
     few_shot = default_experiment("few-shot", "paper")
-    assert parameter_count(few_shot.learner_settings()["model"]) == 32_773
+    assert parameter_count(few_shot.shared().model) == 32_773
     assert (few_shot.iterations, few_shot.tasks, few_shot.query) == (60_000, 4, 15)
     evolving = default_experiment("evolving-images", "paper")
     assert evolving.filters == ("blur", "night", "pencil")
@@ -52,7 +52,7 @@ def test_images_that_are_on_the_device_are_not_put_there_again():
 
 
 def test_parameters_of_a_mixture_are_those_of_its_components():
-    settings = FewShot.at("paper").learner_settings()
+    settings = FewShot.at("paper").shared()
     learner = variant("mixture:4", settings)
     assert learner.components == 4
     assert learner.components * parameter_count(learner.task_model.model) == 131_092
@@ -61,7 +61,7 @@ def test_parameters_of_a_mixture_are_those_of_its_components():
 @pytest.mark.parametrize("name", ["maml:3", "nonparametric:2"])
 def test_components_of_a_method_without_them_are_refused(name):
     with pytest.raises(ValueError, match="no number of components"):
-        variant(name, FewShot().learner_settings())
+        variant(name, FewShot().shared())
 
 
 def test_way_of_more_classes_than_a_split_has_is_refused():
@@ -192,7 +192,7 @@ def test_new_filter_raises_the_alarm_and_leaves_the_first_cluster_alone(evolving
 
 
 def test_clusters_of_images_have_bayesian_heads_and_keep_few_tasks():
-    settings = EvolvingImages().learner_settings()
+    settings = EvolvingImages().shared()
     learner = variant("nonparametric", settings)
     assert isinstance(learner.task_model, BayesianHead)
     assert (learner.reservoir, learner.reference) == (40, 40)
@@ -200,4 +200,4 @@ def test_clusters_of_images_have_bayesian_heads_and_keep_few_tasks():
 
 @pytest.mark.parametrize(("name", "kept"), [("alpaca", 0), ("alpaca-replay", 40), ("replay", 40)])
 def test_other_methods_keep_what_makes_them(name, kept):
-    assert variant(name, EvolvingImages().learner_settings()).reservoir == kept
+    assert variant(name, EvolvingImages().shared()).reservoir == kept

@@ -35,6 +35,11 @@ class Adaptation:
     A cluster adapted to tasks that are foreign to it can diverge after several steps;
     clipping the global norm keeps the step finite and, being a rescaling, keeps its
     direction. An infinite norm does not clip.
+
+    Examples
+    --------
+    >>> Adaptation(steps=3, rate=0.1).clip
+    10.0
     """
 
     steps: int = 5
@@ -278,6 +283,12 @@ class Gradient:
 
     Its evidence is the paper's: the log-likelihood of examples after adaptation to these same
     examples. It says how well they can be fitted, not how probable they are.
+
+    Examples
+    --------
+    >>> from taskmix.models import parameter_count
+    >>> parameter_count(Gradient(MLP(hidden=(8,))).model)
+    25
     """
 
     model: Model = MLP()
@@ -347,6 +358,11 @@ class CalibratedGradient(Gradient):
     whose scale and freedom are learned from the residuals of query sets and move nothing else:
     the network learns as ``Gradient`` does, bit for bit, unless the optimiser clips the norm of
     all gradients together. Labels have the log-likelihood that held-out ones get.
+
+    Examples
+    --------
+    >>> CalibratedGradient(MLP(hidden=(8,)), parts=3).exact
+    False
     """
 
     parts: int = 5

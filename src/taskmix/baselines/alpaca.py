@@ -38,6 +38,12 @@ class SingleModel:
     """Minimise the task model's loss, averaged over the tasks of a batch and some that were kept.
 
     The tasks kept are a uniform sample of all tasks seen.
+
+    Examples
+    --------
+    >>> import taskmix as tm
+    >>> tm.SingleModel(tm.BayesianHead(), reservoir=40).told.value
+    'nothing'
     """
 
     task_model: TaskModel = BayesianHead()

@@ -43,6 +43,11 @@ class CMAML(Initialisation):
       ones, L(phi) > (1 + threshold) * L(theta), the fast ones start from them again.
     - Modulated updates: theta moves as in MAML, its rate times 1 - exp(-modulation * L(theta)),
       so that what is known already is not learned over and over.
+
+    Examples
+    --------
+    >>> CMAML().told.value
+    'nothing'
     """
 
     fast_rate: float = 0.05

@@ -47,6 +47,11 @@ class OnlineLaplace(CurvatureMAML):
     as much as the present one if both are equally long. The sum of two products is replaced
     by the nearest product. Parameters without curvature, the biases and shifts of ``Conv4``, are
     not held back.
+
+    Examples
+    --------
+    >>> OnlineLaplace(strength=1.0).told.value
+    'boundaries'
     """
 
     strength: float = 100.0

@@ -109,7 +109,13 @@ class Initialisation(Single):
 
 @dataclasses.dataclass(frozen=True)
 class MAML(Initialisation):
-    """Minimise the query loss after adaptation, averaged over the tasks of a batch."""
+    """Minimise the query loss after adaptation, averaged over the tasks of a batch.
+
+    Examples
+    --------
+    >>> MAML(MLP(hidden=(8,)), meta_rate=0.01).told.value
+    'nothing'
+    """
 
     told = Told.NOTHING
 
@@ -127,7 +133,13 @@ class MAML(Initialisation):
 
 @dataclasses.dataclass(frozen=True)
 class FirstOrderMAML(MAML):
-    """The same with inner gradients that count as constants, which saves second derivatives."""
+    """The same with inner gradients that count as constants, which saves second derivatives.
+
+    Examples
+    --------
+    >>> FirstOrderMAML(meta_rate=0.01).told.value
+    'nothing'
+    """
 
     def _adapt(self, params: PyTree, support: Examples) -> PyTree:
         adaptation = dataclasses.replace(self.adaptation, first_order=True)

@@ -43,6 +43,12 @@ class Matching(MetricLearner):
 
     With full context, g reads the support set as a sequence (its order matters) and f
     attends to it several times; without, both are the encoder's.
+
+    Examples
+    --------
+    >>> import taskmix as tm
+    >>> Matching(tm.Conv4(size=16), full_context=False).told.value
+    'nothing'
     """
 
     anneal_over: int = 0

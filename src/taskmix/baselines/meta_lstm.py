@@ -101,6 +101,11 @@ class MetaLSTM(Single):
     and not running ones in tests; its shifts are learned but not adapted; gradients on the
     support set are clipped, without which regression diverges; an update of the rule is from
     all tasks of a batch, not from one.
+
+    Examples
+    --------
+    >>> MetaLSTM(updates=3).told.value
+    'nothing'
     """
 
     model: Model = MLP()

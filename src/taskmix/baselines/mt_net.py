@@ -78,6 +78,11 @@ class MTNet(MAML):
 
     Per task one mask M is drawn and used in all inner steps, W <- W - rate * M * grad W,
     alike in training and in prediction.
+
+    Examples
+    --------
+    >>> MTNet(masked=False).told.value
+    'nothing'
     """
 
     masked: bool = True

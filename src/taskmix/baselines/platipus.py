@@ -43,6 +43,11 @@ class PLATIPUS(MAML):
 
     At prediction theta is drawn from p. Gradients of mu are clipped like those of the
     adaptation.
+
+    Examples
+    --------
+    >>> PLATIPUS(samples=2).told.value
+    'nothing'
     """
 
     kl_weight: float = 0.025

@@ -21,7 +21,7 @@ from taskmix.baselines.metric import among_present, class_means, encoder_like, m
 from taskmix.baselines.single import Single, check_positive, query_info, single_prediction
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Categorical, Gaussian, Likelihood, masked_mean
-from taskmix.models import MLP, Encoder, Model
+from taskmix.models import MLP, Encoder, Model, outputs_of
 from taskmix.models.mlp import Linear
 from taskmix.tasks import Examples, Hints, TaskBatch
 
@@ -84,6 +84,11 @@ class Versa(Single):
 
     Images are normalised by the statistics of their call, as in Conv4 and the paper's code.
     Its dropout is left out, since no other method has any.
+
+    Examples
+    --------
+    >>> Versa(samples=2).told.value
+    'nothing'
     """
 
     model: Model = MLP()
@@ -242,7 +247,7 @@ class Versa(Single):
     @property
     def _output_count(self) -> int:
         """Classes, or dimensions of a target."""
-        return self.model.outputs  # type: ignore[attr-defined]
+        return outputs_of(self.model)
 
 
 def _mean_pairs(

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from typing import Any, Protocol, runtime_checkable
 
+from taskmix.experiments.shared import Shared
 from taskmix.streams import Stream
 from taskmix.training import Settings
 
 
 @runtime_checkable
 class Experiment(Protocol):
-    """The settings that every method of a comparison shares, in a frozen dataclass."""
+    """The settings that every method of a comparison shares, in a frozen dataclass.
+
+    Examples
+    --------
+    >>> import taskmix as tm
+    >>> isinstance(tm.Regression(), Experiment)
+    True
+    """
 
     def stream(self) -> Stream:
         """What the methods learn from; whatever is wrong with the settings is said here."""
 
-    def learner_settings(self) -> dict[str, Any]:
-        """What a learner is given of this experiment, by the names of its fields."""
+    def shared(self) -> Shared:
+        """What every method is given, so that they differ in nothing else."""
 
     def training(self) -> Settings:
         """How often a run is evaluated unless the user says otherwise."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -92,13 +91,7 @@ def with_steps(part: Any, steps: int) -> Any:
 
 def with_family_axis(drawn: TaskBatch) -> TaskBatch:
     """Tasks of one family with the leading axis that ``evaluate`` expects."""
-    assert drawn.hints is not None, "a stream gives hints with every task"
-    one = partial(jax.tree.map, lambda leaf: leaf[None])
-    return eqx.tree_at(
-        lambda t: (t.support, t.query, t.hints.family),
-        drawn,
-        (one(drawn.support), one(drawn.query), drawn.hints.family[None]),
-    )
+    return jax.tree.map(lambda leaf: leaf[None], drawn)
 
 
 def _row(leaf: jax.Array, index: int) -> Any:

@@ -59,6 +59,12 @@ class FiniteMixture:
 
     With ``together`` the components are one initialisation, learned as MAML's, for that many
     iterations, and part by a little noise: what they have in common is learned once.
+
+    Examples
+    --------
+    >>> import taskmix as tm
+    >>> tm.FiniteMixture(tm.BayesianHead(), components=2).told.value
+    'nothing'
     """
 
     task_model: TaskModel = Gradient()

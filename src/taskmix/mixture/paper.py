@@ -43,7 +43,13 @@ class PaperState(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class PaperMixture:
-    """Responsibilities with a windowed Chinese restaurant prior and a candidate cluster."""
+    """Responsibilities with a windowed Chinese restaurant prior and a candidate cluster.
+
+    Examples
+    --------
+    >>> PaperMixture(boundaries=True).told.value
+    'boundaries'
+    """
 
     task_model: TaskModel = Gradient()
     meta_rate: float = 1e-3
@@ -222,7 +228,7 @@ class PaperMixture:
 
     def _cooling(self, state: PaperState, batch: TaskBatch) -> Int[Array, ""]:
         """Iterations of cool-down left at this batch; a boundary ends it for who is told."""
-        if batch.hints is None or not self.boundaries:
+        if not self.boundaries or batch.hints is None or batch.hints.boundary is None:
             return state.cooling
         return jnp.where(batch.hints.boundary, 0, state.cooling)
 

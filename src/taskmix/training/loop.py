@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, Key, Shaped
 
 from taskmix.evaluation import Evaluation, evaluate
-from taskmix.learner import Growing, Info, Learner, State, Told
+from taskmix.learner import Growing, Info, Learner, State, visible
 from taskmix.streams import Phase, Stream
 from taskmix.tasks import TaskBatch
 from taskmix.training.skips import Skips, check_skips, healthy, learned_in_part
@@ -30,7 +30,13 @@ BETWEEN_PAUSES = 5.0
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How a run is watched; what it learns from follows from the stream."""
+    """How a run is watched; what it learns from follows from the stream.
+
+    Examples
+    --------
+    >>> Settings(evaluate_every=100).test_tasks
+    200
+    """
 
     evaluate_every: int = 250
     """Iterations between two evaluations; the end of a phase is one in any case."""
@@ -399,7 +405,7 @@ def every_seed(learner: Learner, function: Callable[..., Any]) -> Callable[..., 
 
 def _begin(learner: Learner, stream: Stream, tests: int, keys: RunKeys) -> tuple[State, TaskBatch]:
     """The first state of one seed, and its test tasks with axes (families, tasks)."""
-    state = learner.init(keys.init, _visible(learner, stream.batch(keys.stream, 0)))
+    state = learner.init(keys.init, visible(learner, stream.batch(keys.stream, 0)))
     drawn = [stream.test_tasks(keys.test, family, tests) for family in range(len(stream.families))]
     return state, jax.tree.map(lambda *leaves: jnp.stack(leaves), *drawn)
 
@@ -414,12 +420,11 @@ def _iterate(
 ) -> tuple[State, Given]:
     """One iteration of one seed, from the whole batch or from some of its tasks."""
     batch = stream.batch(keys.stream, iteration)
-    assert batch.hints is not None, "a stream gives hints with every batch"
     # A key per iteration rather than a chain of them: chunks may be cut anywhere.
     key = jax.random.fold_in(keys.step, iteration)
     some = batch if tasks is None else batch.take(tasks)
-    after, info = learner.step(state, _visible(learner, some), key)
-    return after, Given(info, batch.hints.family, None)
+    after, info = learner.step(state, visible(learner, some), key)
+    return after, Given(info, _families(batch), None)
 
 
 def _advance(
@@ -460,9 +465,12 @@ def first_state(learner: Learner, stream: Stream) -> State:
     """Shapes and types of one seed's state, before anything has grown."""
     keys = run_keys(0)
     return jax.eval_shape(
-        lambda: learner.init(keys.init, _visible(learner, stream.batch(keys.stream, 0)))
+        lambda: learner.init(keys.init, visible(learner, stream.batch(keys.stream, 0)))
     )
 
 
-def _visible(learner: Learner, batch: TaskBatch) -> TaskBatch:
-    return batch.without_hints() if learner.told is Told.NOTHING else batch
+def _families(batch: TaskBatch) -> Int[Array, " tasks"]:
+    """Of every task, for measures; where a stream does not know, all are of the first."""
+    if batch.hints is None or batch.hints.family is None:
+        return jnp.zeros(batch.query.mask.shape[0], dtype=int)
+    return batch.hints.family
