@@ -36,7 +36,9 @@ _HOMES = {
     "taskmix.learner": ("Growing", "Info", "Learner", "Prediction", "Told"),
     "taskmix.likelihood": ("Categorical", "Gaussian", "Likelihood", "Poisson"),
     "taskmix.mixture": ("FiniteMixture", "OnlineMixture", "PaperMixture"),
-    "taskmix.models": ("Conv4", "MLP", "Model", "ResNet12"),
+    "taskmix.models": (
+        *("Conv4", "EquinoxModel", "FlaxModel", "MLP", "Model", "Pair", "ResNet12"),
+    ),
     "taskmix.streams": ("FunctionStream", "ImageStream", "Stream"),
     "taskmix.tasks": ("Examples", "Hints", "TaskBatch", "check_batch"),
     "taskmix.training": ("Settings",),
@@ -104,7 +106,10 @@ if TYPE_CHECKING:
     from taskmix.mixture import PaperMixture as PaperMixture
     from taskmix.models import MLP as MLP
     from taskmix.models import Conv4 as Conv4
+    from taskmix.models import EquinoxModel as EquinoxModel
+    from taskmix.models import FlaxModel as FlaxModel
     from taskmix.models import Model as Model
+    from taskmix.models import Pair as Pair
     from taskmix.models import ResNet12 as ResNet12
     from taskmix.streams import FunctionStream as FunctionStream
     from taskmix.streams import ImageStream as ImageStream

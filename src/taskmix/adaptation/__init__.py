@@ -11,7 +11,13 @@ from taskmix.adaptation.gradient import (
     Gradient as Gradient,
 )
 from taskmix.adaptation.gradient import (
+    MetaOptimiser as MetaOptimiser,
+)
+from taskmix.adaptation.gradient import (
     adapted_loss as adapted_loss,
+)
+from taskmix.adaptation.gradient import (
+    annealed_optimiser as annealed_optimiser,
 )
 from taskmix.adaptation.gradient import (
     clip_scale as clip_scale,
@@ -27,9 +33,6 @@ from taskmix.adaptation.gradient import (
 )
 from taskmix.adaptation.gradient import (
     meta_gradient_moments as meta_gradient_moments,
-)
-from taskmix.adaptation.gradient import (
-    meta_optimiser as meta_optimiser,
 )
 from taskmix.adaptation.gradient import (
     one_after_the_other as one_after_the_other,

@@ -14,9 +14,10 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from taskmix.adaptation import (
     Adaptation,
+    MetaOptimiser,
     TaskResult,
+    annealed_optimiser,
     mean_gradient,
-    meta_optimiser,
     over_rows,
     query_result,
 )
@@ -43,6 +44,8 @@ class Initialisation(Single):
     meta_rate: float = 1e-3
     anneal_over: int = 0
     """Iterations over which the meta rate falls to zero; 0 keeps it."""
+    meta_optimiser: MetaOptimiser = dataclasses.field(default=optax.adam, kw_only=True)
+    """From a rate, or a schedule of rates, to what makes updates of gradients: one of optax's."""
 
     def __post_init__(self) -> None:
         check_positive(meta_rate=self.meta_rate)
@@ -58,7 +61,7 @@ class Initialisation(Single):
         return single_prediction(self._predicted(state.params, support, query_x, query_mask))
 
     def _optimiser(self) -> optax.GradientTransformation:
-        return meta_optimiser(self.meta_rate, self.anneal_over)
+        return annealed_optimiser(self.meta_rate, self.anneal_over, optimiser=self.meta_optimiser)
 
     def _begin(self, params: PyTree) -> PyTree:
         return self._optimiser().init(params)

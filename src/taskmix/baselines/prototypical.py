@@ -38,7 +38,7 @@ class Prototypical(MetricLearner):
         check_positive(halve_every=self.halve_every)
 
     def optimiser(self) -> optax.GradientTransformation:
-        return optax.adam(
+        return self.meta_optimiser(
             optax.exponential_decay(self.meta_rate, self.halve_every, 0.5, staircase=True)
         )
 

@@ -7,20 +7,35 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
+import optax
+
 from taskmix.adaptation import Adaptation
 from taskmix.experiments.images import Embedding
 from taskmix.experiments.methods import METHODS
 from taskmix.experiments.recipes import TASK_MODELS
 from taskmix.learner import Learner
 from taskmix.likelihood import LIKELIHOODS
-from taskmix.models import MODELS, Encoder
+from taskmix.models import MODELS, Encoder, EquinoxModel, FlaxModel, Pair
 from taskmix.registry import Registry
 from taskmix.streams import image_statistics
 from taskmix.training.run_folder import public_name
 
 PARTS: Registry[Any] = Registry("part", "taskmix.parts")
 """What learners are made of beside registered models, task models and likelihoods."""
-for _part in (Encoder, Embedding, Adaptation, image_statistics):
+_OPTIMISERS = (
+    *(optax.adabelief, optax.adagrad, optax.adam, optax.adamax, optax.adamw, optax.lamb),
+    *(optax.lion, optax.radam, optax.rmsprop, optax.sgd, optax.yogi),
+)
+for _part in (
+    Pair,
+    EquinoxModel,
+    FlaxModel,
+    Encoder,
+    Embedding,
+    Adaptation,
+    image_statistics,
+    *_OPTIMISERS,
+):
     PARTS.register(_part.__name__, _part)
 
 

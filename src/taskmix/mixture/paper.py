@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Int, Key, PyTree
 
-from taskmix.adaptation import TaskModel, meta_optimiser
+from taskmix.adaptation import MetaOptimiser, TaskModel, annealed_optimiser
 from taskmix.adaptation.gradient import Gradient, query_errors, task_weights, weighted_mean
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Likelihood
@@ -80,6 +80,8 @@ class PaperMixture:
     """Clusters to make room for at the start; doubles when needed."""
     boundaries: bool = False
     """Be told when a phase begins: the cool-down then ends there and nowhere else."""
+    meta_optimiser: MetaOptimiser = dataclasses.field(default=optax.adam, kw_only=True)
+    """From a rate, or a schedule of rates, to what makes updates of gradients: one of optax's."""
 
     def __post_init__(self) -> None:
         for name in ("meta_rate", "temperature", "concentration", "threshold"):
@@ -207,7 +209,9 @@ class PaperMixture:
         return dataclasses.replace(state, clusters=grown(state.clusters), counts=counts)
 
     def _optimiser(self) -> optax.GradientTransformation:
-        return meta_optimiser(self.meta_rate, self.anneal_over, self.meta_clip)
+        return annealed_optimiser(
+            self.meta_rate, self.anneal_over, self.meta_clip, self.meta_optimiser
+        )
 
     def _refreshed(self, state: PaperState, key: Key[Array, ""]) -> PyTree:
         """The global prior: the first cluster at the end of the warm-up, then a summary.

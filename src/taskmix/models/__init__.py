@@ -2,6 +2,9 @@
 
 from taskmix.models.conv4 import Conv4 as Conv4
 from taskmix.models.encoder import Encoder as Encoder
+from taskmix.models.foreign import EquinoxModel as EquinoxModel
+from taskmix.models.foreign import FlaxModel as FlaxModel
+from taskmix.models.foreign import Pair as Pair
 from taskmix.models.lstm import LSTM as LSTM
 from taskmix.models.mlp import MLP as MLP
 from taskmix.models.model import Model as Model

@@ -182,6 +182,8 @@ def as_json(value: Any) -> Any:
         return {"type": public_name(type(value)), **fields}
     if isinstance(value, enum.Enum):
         return value.value
+    if isinstance(value, np.generic):
+        return as_json(value.item())
     if isinstance(value, np.ndarray | jax.Array):
         return {"shape": list(value.shape), "dtype": str(value.dtype)}
     if callable(value):
@@ -193,7 +195,10 @@ def as_json(value: Any) -> Any:
         return {str(key): as_json(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return [as_json(entry) for entry in value]
-    return value
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    # A part of somebody else's that is neither: its name is all there is to say of it.
+    return public_name(value)
 
 
 def public_name(part: Any) -> str:
