@@ -21,7 +21,8 @@ from taskmix.adaptation import (
     meta_gradient,
     task_loss,
 )
-from taskmix.adaptation.gradient import CalibratedGradient, CalibratedParams, Gradient
+from taskmix.adaptation.calibrated import CalibratedGradient, CalibratedParams
+from taskmix.adaptation.gradient import Gradient
 from taskmix.likelihood import Categorical, Gaussian
 from taskmix.models import MLP
 from taskmix.models.mlp import Linear

@@ -82,7 +82,7 @@ class Trained:
 
 @pytest.fixture(scope="module", params=NAMES)
 def trained(request) -> Trained:
-    learner = build_learner(METHODS[request.param].build, SETTINGS, {"meta_rate": 5e-3})
+    learner = METHODS[request.param].recipe.build(SETTINGS, {"meta_rate": 5e-3})
     step = jax.jit(learner.step)
     state = learner.init(KEY, batch_at(0))
     errors = []

@@ -20,7 +20,8 @@ from taskmix.learner import Growing, Info, Learner, State, Told, visible
 from taskmix.mixture import FiniteMixture, OnlineMixture, PaperMixture
 from taskmix.streams import FunctionStream, consecutive, interleaved
 from taskmix.tasks import Examples, TaskBatch
-from taskmix.testing import CHECKS, Trial, check_evaluation, check_padding_tasks
+from taskmix.testing import CHECKS, Trial
+from taskmix.testing.checks import check_evaluation, check_padding_tasks
 
 PARTS = Regression(
     families=("linear", "sinusoid"),

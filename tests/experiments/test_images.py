@@ -11,10 +11,11 @@ import pytest
 from taskmix.adaptation import Adaptation, BayesianHead
 from taskmix.cli import main, reproduce
 from taskmix.evaluation import Evaluation
-from taskmix.experiments import EvolvingImages, FewShot, default_experiment, run
+from taskmix.experiments import EvolvingImages, FewShot, default_experiment, few_shot, images
 from taskmix.experiments.few_shot import EarlyStopping, with_steps
 from taskmix.experiments.variants import variant
 from taskmix.models import parameter_count
+from taskmix.stores.glyphs import glyph_split
 from taskmix.training import Chunk
 
 TINY = (
@@ -24,9 +25,9 @@ TINY = (
 
 
 def test_paper_scale_is_that_of_the_paper():
-    few_shot = default_experiment("few-shot", "paper")
-    assert parameter_count(few_shot.shared().model) == 32_773
-    assert (few_shot.iterations, few_shot.tasks, few_shot.query) == (60_000, 4, 15)
+    paper = default_experiment("few-shot", "paper")
+    assert parameter_count(paper.shared().model) == 32_773
+    assert (paper.iterations, paper.tasks, paper.query) == (60_000, 4, 15)
     evolving = default_experiment("evolving-images", "paper")
     assert evolving.filters == ("blur", "night", "pencil")
     assert evolving.lengths == (7500, 7500, 4500)
@@ -114,7 +115,7 @@ def test_early_stopping_keeps_each_seeds_best_state():
 
 
 def test_few_shot_run_ends_with_a_test_on_new_classes(tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "FINAL_EPISODES", 4)
+    monkeypatch.setattr(few_shot, "FINAL_EPISODES", 4)
     out = tmp_path / "run"
     command = ["run", "few-shot", "--method", "prototypical", "--iterations", "2"]
     assert main([*command, "--out", str(out), "--evaluate-every", "1", *TINY]) == 0
@@ -137,7 +138,7 @@ def test_table_1_has_every_row_of_the_paper_for_one_and_five_shots():
 def test_table_1_has_the_columns_that_are_asked_for(tmp_path, monkeypatch, capsys):
     # The cheapest stands for the rest, which would be compiled for minutes.
     monkeypatch.setattr(reproduce, "TABLE_METHODS", ("prototypical",))
-    monkeypatch.setattr(run, "FINAL_EPISODES", 4)
+    monkeypatch.setattr(few_shot, "FINAL_EPISODES", 4)
     command = ["reproduce", "table-1", "--shots", "2", "1", "--iterations", "1", "--seeds", "0"]
     assert main([*command, "--out", str(tmp_path / "table"), *TINY]) == 0
     assert {path.name for path in (tmp_path / "table").glob("*-shot")} == {"1-shot", "2-shot"}
@@ -201,3 +202,24 @@ def test_clusters_of_images_have_bayesian_heads_and_keep_few_tasks():
 @pytest.mark.parametrize(("name", "kept"), [("alpaca", 0), ("alpaca-replay", 40), ("replay", 40)])
 def test_other_methods_keep_what_makes_them(name, kept):
     assert variant(name, EvolvingImages().shared()).reservoir == kept
+
+
+def test_run_looks_at_the_checksums_of_a_store_once(tmp_path, monkeypatch):
+    """Reading everything takes a second for each gigabyte."""
+    looked = []
+
+    def glyphs(path, verify=True):
+        looked.append(verify)
+        return Glyphs()
+
+    class Glyphs:
+        channels, fingerprint = 3, "1234"
+
+        def split(self, name):
+            return glyph_split(name, 16)
+
+    monkeypatch.setattr(images, "open_store", glyphs)
+    monkeypatch.setattr(few_shot, "FINAL_EPISODES", 2)
+    out = ["--out", str(tmp_path / "run"), "--method", "matching-simple", "--data", "somewhere"]
+    assert main(["run", "few-shot", *out, *TINY[:-3], "--quiet", "--iterations", "1"]) == 0
+    assert looked.count(True) == 1

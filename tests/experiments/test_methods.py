@@ -4,7 +4,8 @@ import math
 import pytest
 
 from taskmix.adaptation import BayesianHead
-from taskmix.adaptation.gradient import CalibratedGradient, Gradient
+from taskmix.adaptation.calibrated import CalibratedGradient
+from taskmix.adaptation.gradient import Gradient
 from taskmix.baselines import EWC, MAML
 from taskmix.experiments import (
     METHODS,

@@ -23,7 +23,7 @@ from taskmix.adaptation import (
     TaskResult,
     annealed_optimiser,
 )
-from taskmix.adaptation.gradient import task_weights
+from taskmix.adaptation.means import task_weights
 from taskmix.baselines.single import check_positive, query_info, single_prediction, size
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Likelihood

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Key, PyTree
 
-from taskmix.adaptation.gradient import task_weights, weighted_mean
+from taskmix.adaptation.means import task_weights, weighted_mean
 from taskmix.baselines.consolidation import choose
 from taskmix.baselines.maml import Initialisation, MAMLState
 from taskmix.baselines.single import check_not_negative, check_positive

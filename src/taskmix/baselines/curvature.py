@@ -10,7 +10,7 @@ import jax
 from jaxtyping import Array, Float, Key, PyTree
 
 from taskmix.adaptation import TaskResult, mean_gradient, query_result
-from taskmix.adaptation.gradient import task_weights
+from taskmix.adaptation.means import task_weights
 from taskmix.baselines.maml import MAML
 from taskmix.likelihood import Likelihood, Scoring
 from taskmix.models.kronecker import Factors, checked_tapped, fisher_factors

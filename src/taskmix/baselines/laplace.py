@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PyTree
 
-from taskmix.adaptation.gradient import task_weights, weighted_mean
+from taskmix.adaptation.means import task_weights, weighted_mean
 from taskmix.baselines.consolidation import begins_phase
 from taskmix.baselines.curvature import CurvatureMAML
 from taskmix.baselines.maml import MAMLState

@@ -12,7 +12,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
 
 from taskmix.adaptation import MetaOptimiser
-from taskmix.adaptation.gradient import task_weights, weighted_mean
+from taskmix.adaptation.means import task_weights, weighted_mean
 from taskmix.baselines.single import Single, check_positive, single_info, single_prediction
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Categorical, Likelihood, masked_mean

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from taskmix.adaptation import Gradient, TaskModel, TaskResult, over_rows
-from taskmix.adaptation.gradient import task_weights
+from taskmix.adaptation.means import task_weights
 from taskmix.baselines.alpaca import SingleModel, SingleModelState
 from taskmix.baselines.single import query_info
 from taskmix.learner import Info, Prediction, Told

@@ -16,7 +16,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from taskmix.adaptation import MetaOptimiser, TaskResult, annealed_optimiser, mean_gradient
-from taskmix.adaptation.gradient import task_weights
+from taskmix.adaptation.means import task_weights
 from taskmix.baselines.metric import among_present, class_means, encoder_like, memberships
 from taskmix.baselines.single import Single, check_positive, query_info, single_prediction
 from taskmix.learner import Info, Prediction, Told

@@ -24,7 +24,7 @@ from taskmix.evaluation import further_measures
 from taskmix.experiments import EXPERIMENTS, combined, fit, method
 from taskmix.experiments.group import Keeping
 from taskmix.report import loss_figure, read_run, responsibility_figure
-from taskmix.training.loop import check_seeds
+from taskmix.training.moments import check_seeds
 from taskmix.training.watch import StopRequest
 
 DEFAULT_METHOD = "nonparametric"

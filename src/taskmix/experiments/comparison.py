@@ -24,7 +24,7 @@ from taskmix.files import write_json
 from taskmix.learner import Learner
 from taskmix.streams import Stream
 from taskmix.training import Settings
-from taskmix.training.loop import check_seeds
+from taskmix.training.moments import check_seeds
 from taskmix.training.watch import Request
 
 Methods = Sequence[str] | Mapping[str, "str | Learner"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol, runtime_checkable
 
 from taskmix.experiments.shared import Shared
+from taskmix.learner import Learner, State
 from taskmix.streams import Stream
 from taskmix.training import Settings
 
@@ -31,3 +32,13 @@ class Experiment(Protocol):
 
     def facts(self) -> dict[str, Any]:
         """What ``config.json`` has to tell beyond the settings, such as a data fingerprint."""
+
+
+@runtime_checkable
+class Tested(Experiment, Protocol):
+    """An experiment that keeps the state with the least test error, and tests it at the end."""
+
+    def final_test(
+        self, stream: Stream, learner: Learner, state: State, seed: int
+    ) -> dict[str, Any]:
+        """What ``summary.json`` is to say of the state, under ``test``."""

@@ -23,7 +23,8 @@ from taskmix.likelihood import reported
 from taskmix.streams import Stream, Until
 from taskmix.training import Chunk, Record, Settings, TrainingProgress, train
 from taskmix.training.checkpoints import from_arrays
-from taskmix.training.loop import check_seeds, first_state
+from taskmix.training.moments import check_seeds
+from taskmix.training.programs import first_state
 from taskmix.training.watch import Request
 
 

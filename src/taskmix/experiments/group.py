@@ -25,7 +25,8 @@ from taskmix.training.checkpoints import (
     from_arrays,
     newest_common,
 )
-from taskmix.training.loop import Given, first_state
+from taskmix.training.moments import Given
+from taskmix.training.programs import first_state
 from taskmix.training.skips import Skips
 
 

@@ -10,13 +10,23 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from taskmix.adaptation import Adaptation
 from taskmix.baselines.single import check_positive
+from taskmix.experiments.few_shot import tested, with_steps
 from taskmix.experiments.parts import Features, task_models
 from taskmix.experiments.shared import Shared
+from taskmix.learner import Learner, State
 from taskmix.likelihood import Categorical
 from taskmix.models import Conv4, Encoder, Model, ResNet12
 from taskmix.stores import ImageSplit, open_store, resized
 from taskmix.stores.glyphs import glyph_split
-from taskmix.streams import ImageSet, ImageStream, Schedule, consecutive, image_statistics
+from taskmix.streams import (
+    ImageSet,
+    ImageStream,
+    Schedule,
+    Stream,
+    Until,
+    consecutive,
+    image_statistics,
+)
 from taskmix.training import Settings
 
 GLYPHS = "glyphs"
@@ -160,8 +170,10 @@ class ImageTasks:
             self.shifted,
         )
 
-    def _images(self, split: str, query: int) -> ImageSet:
-        return ImageSet.of(images_of(self.data, split, self.size), self.way, self.shot + query)
+    def _images(self, split: str, query: int, verify: bool = False) -> ImageSet:
+        """Images of a split on the device; one look at the checksums of a store is enough."""
+        images = images_of(self.data, split, self.size, verify)
+        return ImageSet.of(images, self.way, self.shot + query)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,8 +199,9 @@ class EvolvingImages(ImageTasks):
 
     def stream(self) -> ImageStream:
         schedule = consecutive(self.filters, self.lengths)
+        training = self._images("train", self.query, verify=True)
         testing = self._images(self.test_split, self.test_query)
-        return self._stream(schedule, self._images("train", self.query), testing, self.test_query)
+        return self._stream(schedule, training, testing, self.test_query)
 
     def shared(self) -> Shared:
         return dataclasses.replace(
@@ -223,9 +236,19 @@ class FewShot(ImageTasks):
 
     def stream(self) -> ImageStream:
         """Test tasks are of validation classes: they decide when to stop."""
+        training = self._images("train", self.query, verify=True)
         testing = self._images("val", self.test_query)
-        training = self._images("train", self.query)
         return self._stream(self._schedule(), training, testing, self.test_query)
+
+    def final_test(
+        self, stream: Stream, learner: Learner, state: State, seed: int
+    ) -> dict[str, Any]:
+        """Accuracy on the classes to be reported, of a learner that may take more steps."""
+        whole = stream.stream if isinstance(stream, Until) else stream
+        assert isinstance(whole, ImageStream), "the stream of this experiment"
+        if self.test_steps:
+            learner = with_steps(learner, self.test_steps)
+        return tested(self.final_stream(whole), learner, state, seed, self.test_split)
 
     def final_stream(self, stream: ImageStream) -> ImageStream:
         """Test tasks are those to be reported; there is nothing to learn from.
@@ -245,9 +268,9 @@ class FewShot(ImageTasks):
         return consecutive(("plain",), (self.iterations,))
 
 
-def images_of(data: str, split: str, size: int) -> ImageSplit:
+def images_of(data: str, split: str, size: int, verify: bool = True) -> ImageSplit:
     """One split of a store, or of the glyphs, with images of ``size`` pixels."""
     if data == GLYPHS:
         return glyph_split(split, size)
-    images = open_store(data).split(split)
+    images = open_store(data, verify).split(split)
     return images if images.images.shape[1] == size else resized(images, size)

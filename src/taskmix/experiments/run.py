@@ -10,22 +10,17 @@ from typing import Any
 from rich.console import Console
 
 from taskmix.evaluation import Measure
-from taskmix.experiments.experiment import Experiment
-from taskmix.experiments.few_shot import final_test
+from taskmix.experiments.experiment import Experiment, Tested
 from taskmix.experiments.group import Group, Keeping
-from taskmix.experiments.images import FewShot
 from taskmix.experiments.summary import Summary, summarise
 from taskmix.learner import Learner
 from taskmix.likelihood import reported
-from taskmix.streams import ImageStream, Stream
+from taskmix.streams import Stream
 from taskmix.training import Chunk, Pause, RunFolder, Settings, Stopped, TrainingProgress, train
 from taskmix.training.lock import owning
-from taskmix.training.loop import check_seeds
+from taskmix.training.moments import check_seeds
 from taskmix.training.run_folder import as_json, claim
 from taskmix.training.watch import Request, StopRequest, Watch, watching
-
-FINAL_EPISODES = 600
-"""Tasks of the final test, by the convention of few-shot tables."""
 
 
 def run_method(
@@ -75,17 +70,17 @@ def run_method(
         ended = [one.summary() for one in folders]
         if None not in ended:
             return [summary for summary in ended if summary is not None]
-        group = Group(learner, stream, folders, keeping, isinstance(experiment, FewShot))
+        group = Group(learner, stream, folders, keeping, isinstance(experiment, Tested))
         progress = TrainingProgress(console, labels["method"], seeds, stream.phases[-1].stop)
         _train(group, settings, seeds, progress, request or StopRequest())
         summaries = [
             {**labels, "seed": seed, **summarise(record, stream.phases, measure, further)}
             for seed, record in zip(seeds, group.records, strict=True)
         ]
-        if isinstance(experiment, FewShot) and isinstance(stream, ImageStream) and group.best:
+        if isinstance(experiment, Tested) and group.best:
             for position, (seed, summary) in enumerate(zip(seeds, summaries, strict=True)):
                 state, iteration = group.best.state[position], group.best.iteration[position]
-                test = final_test(experiment, stream, learner, state, seed, FINAL_EPISODES)
+                test = experiment.final_test(stream, learner, state, seed)
                 summary["test"] = {"iteration": iteration, **test}
         for one, summary in zip(folders, summaries, strict=True):
             one.finish(summary)

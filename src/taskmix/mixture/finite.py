@@ -25,7 +25,8 @@ from taskmix.adaptation import (
     mean_of_gradients,
     one_after_the_other,
 )
-from taskmix.adaptation.gradient import Gradient, query_errors, task_weights, weighted_mean
+from taskmix.adaptation.gradient import Gradient
+from taskmix.adaptation.means import query_errors, task_weights, weighted_mean
 from taskmix.adaptation.task_model import Predictive, over_rows
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Likelihood

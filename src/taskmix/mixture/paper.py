@@ -17,7 +17,8 @@ import optax
 from jaxtyping import Array, Bool, Int, Key, PyTree
 
 from taskmix.adaptation import MetaOptimiser, TaskModel, annealed_optimiser
-from taskmix.adaptation.gradient import Gradient, query_errors, task_weights, weighted_mean
+from taskmix.adaptation.gradient import Gradient
+from taskmix.adaptation.means import query_errors, task_weights, weighted_mean
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Likelihood
 from taskmix.mixture.clusters import Clusters, grown

@@ -1,20 +1,10 @@
-"""What every learner owes to the loop, the evaluation and the reports, to be checked by anyone.
-
-Each function of ``CHECKS`` takes a ``Trial`` and raises an ``AssertionError`` that says what is
-not as the contract has it. ``check_learner`` calls them all.
-
-Examples
---------
->>> import taskmix as tm
->>> tm.testing.check_learner(tm.SingleModel(tm.Gradient(tm.MLP(hidden=(4,)))))
-"""
+"""What every learner owes, one function each."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 import jax
@@ -24,71 +14,13 @@ import numpy as np
 from taskmix.evaluation import evaluate
 from taskmix.learner import (
     Growing,
-    Info,
     Learner,
     Prediction,
-    State,
     Told,
-    visible,
     visible_hints,
 )
-from taskmix.streams import FunctionStream, Stream, interleaved
-from taskmix.tasks import Examples, TaskBatch
-
-KEY = jax.random.key(0)
-STEPS = 3
-"""Batches that a trial has learned from before it is looked at."""
-
-
-def default_stream() -> FunctionStream:
-    """Two families of functions in small batches."""
-    return FunctionStream(interleaved(("linear", "sinusoid"), 100), tasks=3, support=4, query=5)
-
-
-class Trial:
-    """A learner with its compiled methods, and a state that is no longer the first one.
-
-    >>> import taskmix as tm
-    >>> Trial(tm.MAML(tm.MLP(hidden=(4,)))).compiled
-    1
-    """
-
-    def __init__(self, learner: Learner, stream: Stream | None = None) -> None:
-        self.learner = learner
-        self.stream = stream or default_stream()
-        self._traces = 0
-        self._batch = jax.jit(self.stream.batch)
-        self.init = jax.jit(learner.init)
-        self.predict = jax.jit(learner.predict)
-        self.step = jax.jit(self._counted)
-        self.state = self.init(KEY, self.batch(0))
-        for iteration in range(STEPS):
-            self.state, _ = self.step(self.state, self.batch(iteration), KEY)
-        self.compiled = self._traces
-
-    def whole(self, iteration: int) -> TaskBatch:
-        """A batch with all hints that the stream gives."""
-        return self._batch(KEY, iteration)
-
-    def batch(self, iteration: int) -> TaskBatch:
-        """As the learner sees it."""
-        return visible(self.learner, self.whole(iteration))
-
-    @cached_property
-    def after(self) -> tuple[State, Info]:
-        """What one more step gives."""
-        return self.step(self.state, self.batch(STEPS), KEY)
-
-    def predicted(self, batch: TaskBatch, state: State = None) -> Prediction:
-        """The first task of a batch."""
-        task = batch.task(0)
-        everything = jnp.ones(task.query.mask.shape, dtype=bool)
-        state = self.state if state is None else state
-        return self.predict(state, task.support, task.query.x, task.hints, everything)
-
-    def _counted(self, state: State, batch: TaskBatch, key: jax.Array) -> tuple[State, Info]:
-        self._traces += 1
-        return self.learner.step(state, batch, key)
+from taskmix.testing.comparing import assert_alike, assert_close, assert_equal
+from taskmix.testing.trial import KEY, STEPS, Trial, filled, ragged
 
 
 def check_protocol(trial: Trial) -> None:
@@ -226,7 +158,7 @@ def check_evaluation(trial: Trial) -> None:
 
 def check_padding(trial: Trial) -> None:
     """The content of padding examples changes no bit."""
-    blank, wild = (_ragged(trial.batch(STEPS), fill) for fill in (0.0, math.nan))
+    blank, wild = (ragged(trial.batch(STEPS), fill) for fill in (0.0, math.nan))
     expected = trial.step(trial.state, blank, KEY)
     assert_equal(trial.step(trial.state, wild, KEY), expected, "padding changes no step")
     query = trial.batch(STEPS).query
@@ -240,7 +172,7 @@ def check_padding_tasks(trial: Trial) -> None:
     """Tasks of nothing but padding change nothing, and have no error and no cluster."""
     batch = trial.batch(STEPS)
     tasks = batch.query.mask.shape[0]
-    blank, wild = (_filled(batch.padded(tasks + 2), fill) for fill in (0.0, math.nan))
+    blank, wild = (filled(batch.padded(tasks + 2), fill) for fill in (0.0, math.nan))
     after, info = trial.step(trial.state, wild, KEY)
     expected = trial.step(trial.state, blank, KEY)
     assert_equal((after, info), expected, "the content of padding tasks changes no step")
@@ -256,7 +188,7 @@ def check_padding_tasks(trial: Trial) -> None:
 
 def check_shorter_task(trial: Trial) -> None:
     """A support set with padding is the support set without it."""
-    task = _ragged(trial.batch(STEPS), math.nan).task(1)
+    task = ragged(trial.batch(STEPS), math.nan).task(1)
     count = int(task.support.count())
     everything = jnp.ones(task.query.mask.shape, dtype=bool)
     short = jax.tree.map(lambda leaf: leaf[:count], task.support)
@@ -313,85 +245,7 @@ CHECKS: tuple[Callable[[Trial], None], ...] = (
 """Every part of the contract."""
 
 
-def check_learner(learner: Learner, stream: Stream | None = None) -> None:
-    """Raise an ``AssertionError`` that names what a learner owes and does not do.
-
-    Parameters
-    ----------
-    learner
-        The learner, best with a small network: it is compiled several times.
-    stream
-        What it is tried on, with at least two tasks per batch; small regression tasks if there
-        is none. A learner of classes needs a stream of classes.
-
-    Examples
-    --------
-    >>> import taskmix as tm
-    >>> tm.testing.check_learner(tm.MAML(tm.MLP(hidden=(4,)), adaptation=tm.Adaptation(steps=1)))
-    """
-    trial = Trial(learner, stream)
-    for check in CHECKS:
-        try:
-            check(trial)
-        except AssertionError as error:
-            raise AssertionError(f"{type(learner).__name__}: {error} ({check.__name__})") from error
-
-
-def assert_equal(found: Any, expected: Any, what: str) -> None:
-    """Two trees hold the same bits."""
-    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        if jnp.issubdtype(one.dtype, jax.dtypes.prng_key):
-            one, other = jax.random.key_data(one), jax.random.key_data(other)
-        assert np.array_equal(one, other, equal_nan=_is_float(one)), what
-
-
-def assert_close(found: Any, expected: Any, what: str) -> None:
-    """Two trees hold the same numbers, up to rounding."""
-    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        if not jnp.issubdtype(one.dtype, jax.dtypes.prng_key):
-            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6, err_msg=what)
-
-
-def assert_alike(found: Any, expected: Any) -> None:
-    """Two trees have the same structure, shapes and types."""
-    structures: list[Any] = [jax.tree.structure(tree) for tree in (found, expected)]
-    assert structures[0] == structures[1], "a step keeps the structure of its state"
-    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        same = (one.shape, one.dtype) == (other.shape, other.dtype)
-        assert same, f"a step keeps shapes and types, not {one.shape} for {other.shape}"
-
-
 def _known(prediction: Prediction) -> tuple[Any, ...]:
     """What does not depend on how many clusters there is room for."""
     names = ("mean", "variance", "noise", "background", "novelty")
     return tuple(getattr(prediction, name) for name in names)
-
-
-def _is_float(array: Any) -> bool:
-    return bool(jnp.issubdtype(array.dtype, jnp.floating))
-
-
-def _ragged(batch: TaskBatch, fill: float) -> TaskBatch:
-    """The batch with the last examples of its tasks masked, and this content in them."""
-
-    def masked(examples: Examples) -> Examples:
-        tasks, most = examples.mask.shape
-        real = 1 + jnp.arange(tasks) % most
-        return Examples(examples.x, examples.y, jnp.arange(most) < real[:, None])
-
-    support, query = masked(batch.support), masked(batch.query)
-    return _filled(TaskBatch(support, query, batch.hints), fill)
-
-
-def _filled(batch: TaskBatch, fill: float) -> TaskBatch:
-    """The batch with this content in its padding; class numbers there are 0."""
-
-    def content(values: jax.Array, mask: jax.Array) -> jax.Array:
-        expand = (...,) + (None,) * (values.ndim - mask.ndim)
-        return jnp.where(mask[expand], values, jnp.asarray(fill if _is_float(values) else 0))
-
-    def padded(examples: Examples) -> Examples:
-        x, y = (content(part, examples.mask) for part in (examples.x, examples.y))
-        return Examples(x, y.astype(examples.y.dtype), examples.mask)
-
-    return dataclasses.replace(batch, support=padded(batch.support), query=padded(batch.query))
