@@ -95,7 +95,8 @@ class Mix(eqx.Module):
             return jnp.where(above, low, middle), jnp.where(above, middle, high)
 
         low, high = jax.lax.fori_loop(0, 40, halve, (low, high))
-        return (low + high) / 2
+        quantile: Array = (low + high) / 2
+        return quantile
 
     def cumulative(
         self, y: Float[Array, "*tasks query outputs"]

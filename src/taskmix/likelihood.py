@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
@@ -123,7 +124,8 @@ class Gaussian:
 
     def random_score(self, key: Key[Array, ""], outputs: Array) -> Array:
         """v = s / sigma with random signs s, since the information is I / sigma^2."""
-        return jax.random.rademacher(key, outputs.shape, outputs.dtype) / self.variance**0.5
+        score: Array = jax.random.rademacher(key, outputs.shape, outputs.dtype)
+        return score / math.sqrt(self.variance)
 
 
 @dataclasses.dataclass(frozen=True)

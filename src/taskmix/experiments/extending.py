@@ -14,7 +14,7 @@ from taskmix.models import MODELS
 from taskmix.names import unknown
 from taskmix.registry import Registry
 
-REGISTRIES: dict[str, Registry] = {
+REGISTRIES: dict[str, Registry[Any]] = {
     "learner": METHODS,
     "task model": TASK_MODELS,
     "model": MODELS,

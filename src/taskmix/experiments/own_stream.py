@@ -86,7 +86,8 @@ class OwnStream:
         if classes and images and not self.likelihood:
             return Categorical(inputs=image_statistics)
         name = self.likelihood or ("categorical" if classes else "gaussian")
-        return LIKELIHOODS.find(name)()
+        likelihood: Likelihood = LIKELIHOODS.find(name)()
+        return likelihood
 
     def _networks(
         self, shape: tuple[int, ...], outputs: int, scale: float

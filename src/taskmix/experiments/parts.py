@@ -64,4 +64,5 @@ def named_network(name: str, shape: tuple[int, ...], outputs: int) -> Model:
             f"The network {name!r} cannot be chosen by its name; give {kind.__name__} a class "
             f"method `fitting(shape, outputs)`, or hand the network itself to a learner."
         )
-    return fitting(shape, outputs)
+    network: Model = fitting(shape, outputs)
+    return network

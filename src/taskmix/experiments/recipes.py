@@ -122,7 +122,8 @@ class Recipe:
         """
         check_settings(self.learner.__name__, own or (), self.fields)
         settings = {**self.fixed, **self.suggestions(shared), **self.given(shared, task_model)}
-        return self.learner(**{**settings, **(own or {})})
+        learner: Learner = self.learner(**{**settings, **(own or {})})
+        return learner
 
 
 def check_settings(owner: str, names: Iterable[str], known: Iterable[str]) -> None:
@@ -171,7 +172,8 @@ class Method:
 
     @property
     def told(self) -> Told:
-        return self.recipe.learner(**self.recipe.fixed).told
+        learner: Learner = self.recipe.learner(**self.recipe.fixed)
+        return learner.told
 
     def rule(self, name: str) -> Recipe:
         """``ours`` or ``paper``."""

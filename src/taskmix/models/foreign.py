@@ -84,7 +84,8 @@ class EquinoxModel:
     ) -> Array:
         # What is not learned does not depend on the key, or it would be.
         rest = eqx.filter(self.build(jax.random.key(0)), eqx.is_inexact_array, inverse=True)
-        return jax.vmap(eqx.combine(params, rest))(x)
+        outputs: Array = jax.vmap(eqx.combine(params, rest))(x)
+        return outputs
 
     def adaptable(self, params: PyTree) -> PyTree:
         return jax.tree.map(lambda _: True, params)
@@ -134,7 +135,8 @@ class FlaxModel:
     def apply(
         self, params: PyTree, x: Array, mask: Bool[Array, " examples"] | None = None
     ) -> Array:
-        return self.module.apply({"params": params}, x)
+        outputs: Array = self.module.apply({"params": params}, x)
+        return outputs
 
     def adaptable(self, params: PyTree) -> PyTree:
         return jax.tree.map(lambda _: True, params)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -43,10 +44,10 @@ class Trial:
         self.learner = learner
         self.stream = stream or default_stream()
         self._traces = 0
-        self._batch = jax.jit(self.stream.batch)
-        self.init = jax.jit(learner.init)
-        self.predict = jax.jit(learner.predict)
-        self.step = jax.jit(self._counted)
+        self._batch: Callable[..., TaskBatch] = jax.jit(self.stream.batch)
+        self.init: Callable[..., State] = jax.jit(learner.init)
+        self.predict: Callable[..., Prediction] = jax.jit(learner.predict)
+        self.step: Callable[..., tuple[State, Info]] = jax.jit(self._counted)
         self.state = self.init(KEY, self.batch(0))
         for iteration in range(STEPS):
             self.state, _ = self.step(self.state, self.batch(iteration), KEY)
