@@ -12,7 +12,7 @@ from rich.console import Console
 from taskmix.baselines.single import size
 from taskmix.cli.flags import parse
 from taskmix.experiments import METHODS, Experiment, FewShot, Method, Regression, Shared
-from taskmix.learner import Growing
+from taskmix.learner import Growing, visible
 from taskmix.tasks import Examples, Hints, TaskBatch
 
 ROW = "{:15} {:10} {:>10} {:>10} {}"
@@ -49,13 +49,23 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def parameters_of(method: Method, experiment: Experiment, example: TaskBatch) -> str:
-    """How much a method learns: in all, or for L clusters if their number is open."""
+    """How much a method learns: in all, or for L clusters if their number is open.
+
+    A learner of somebody else's may not be made for every experiment.
+    """
     shared = experiment.shared()
-    learner = method.recipe.build(shared)
-    if isinstance(learner, Growing):
-        return f"{_per_cluster(method, shared):,} L"
-    state = jax.eval_shape(learner.init, jax.eval_shape(lambda: jax.random.key(0)), example)
-    return f"{learner.parameters(state):,}"
+    try:
+        learner = method.recipe.build(shared)
+        if isinstance(learner, Growing):
+            return f"{_per_cluster(method, shared):,} L"
+        state = jax.eval_shape(
+            lambda batch: learner.init(jax.random.key(0), visible(learner, batch)), example
+        )
+        return f"{learner.parameters(state):,}"
+    except Exception:
+        if method.year is not None:
+            raise
+        return "-"
 
 
 def _per_cluster(method: Method, shared: Shared) -> int:
