@@ -18,7 +18,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from taskmix.experiments import EXPERIMENTS, build_learner, method
+from taskmix.experiments import EXPERIMENTS, method
 from taskmix.experiments.group import Group, Keeping
 from taskmix.training import Chunk, RunFolder, Settings, train
 
@@ -28,7 +28,7 @@ SMALL = {"regression": {"lengths": (4, 2, 2)}, "evolving-images": {"lengths": (2
 def seconds_to_save(experiment: str, repeats: int, lines: int) -> tuple[float, int]:
     """Median seconds of one checkpoint, and its bytes, after as many ``lines`` of metrics."""
     chosen = dataclasses.replace(EXPERIMENTS[experiment]("cpu"), **SMALL[experiment])
-    learner = build_learner(method("nonparametric").build, chosen.learner_settings(), {})
+    learner = method("nonparametric").recipe.build(chosen.shared())
     stream = chosen.stream()
     chunks: list[Chunk] = []
     train(learner, stream, [0], Settings(evaluate_every=2, test_tasks=100), chunks.append)

@@ -23,7 +23,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from taskmix.experiments import FewShot, build_learner, method, run_method
+from taskmix.experiments import FewShot, method, run_method
 from taskmix.stores import open_store
 from taskmix.training import Settings
 
@@ -63,7 +63,7 @@ def main(
     experiment = dataclasses.replace(
         FewShot(), data=store, size=size, test_split=test_split, iterations=iterations
     )
-    learner = build_learner(method("maml").build, experiment.learner_settings(), {})
+    learner = method("maml").recipe.build(experiment.shared())
     _, start, _ = now()
     peak = Peak()
     peak.start()

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from rich.console import Console
 from rich.table import Table
 
-from taskmix.experiments import METHODS, Regression, build_learner, methods_for
+from taskmix.experiments import METHODS, Regression, methods_for
 from taskmix.learner import Learner, Told
 
 STEPS, REPEATS = 200, 5
@@ -44,10 +44,9 @@ def seconds_per_step(learner: Learner, experiment: Regression) -> float:
 
 def main() -> None:
     experiment = Regression()
-    settings = experiment.learner_settings()
+    settings = experiment.shared()
     learners = {
-        name: build_learner(METHODS[name].build, settings, {})
-        for name in methods_for(settings["likelihood"])
+        name: METHODS[name].recipe.build(settings) for name in methods_for(settings.likelihood)
     }
     seconds = {name: seconds_per_step(learner, experiment) for name, learner in learners.items()}
     table = Table(title="CPU time of a training step, paper's regression settings")

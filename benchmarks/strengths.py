@@ -21,7 +21,7 @@ import numpy as np
 import tyro
 from rich.console import Console
 
-from taskmix.experiments import Experiment, Regression, build_learner, method, run_method
+from taskmix.experiments import Experiment, Regression, method, run_method
 from taskmix.experiments.images import EvolvingImages
 from taskmix.names import unknown
 from taskmix.training import Settings
@@ -62,7 +62,7 @@ class ImageFlags(Flags):
 
 def tried(experiment: Experiment, flags: Flags, name: str, own: dict[str, Any]) -> list[float]:
     """Means over seeds: of the measure at the end, before learning, and of forgetting."""
-    learner = build_learner(method(name).build, experiment.learner_settings(), own)
+    learner = method(name).recipe.build(experiment.shared(), own)
     settings = Settings(evaluate_every=10**9, test_tasks=flags.test_tasks)
     with tempfile.TemporaryDirectory() as folder:
         summaries = run_method(

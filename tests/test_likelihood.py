@@ -1,13 +1,29 @@
 """Likelihoods against numbers worked out by hand."""
 
-import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+import scipy.stats
 
-from taskmix.likelihood import Categorical, Gaussian, masked_mean
+from taskmix.adaptation import Adaptation
+from taskmix.baselines import LLAMA, MAML
+from taskmix.likelihood import (
+    Categorical,
+    Describing,
+    Gaussian,
+    Likelihood,
+    Poisson,
+    Reporting,
+    Scoring,
+    input_statistics,
+    masked_mean,
+    reported,
+)
+from taskmix.models import MLP
+from taskmix.tasks import Examples, TaskBatch
+
+KEY = jax.random.key(0)
 
 OUTPUTS = jnp.array([[1.0, 2.0], [0.0, -1.0]])
 TARGETS = jnp.array([[0.0, 4.0], [0.0, 2.0]])
@@ -27,21 +43,6 @@ def test_gaussian_refuses_a_variance_that_is_not_positive(variance):
         Gaussian(variance)
 
 
-def test_gaussian_own_scale_of_four_examples_falls_by_two_logs_of_the_loss():
-    value = Gaussian().own_scale(jnp.asarray(np.e**3), jnp.asarray(4))
-    np.testing.assert_allclose(value, -6.0, rtol=1e-6)
-
-
-@given(st.floats(0.1, 10.0), st.floats(0.1, 10.0), st.integers(1, 20))
-def test_gaussian_own_scale_compares_clusters_alike_in_any_unit(loss, unit, count):
-    def gap(scale):
-        one = Gaussian().own_scale(jnp.asarray(scale * loss), jnp.asarray(count))
-        two = Gaussian().own_scale(jnp.asarray(scale * 2 * loss), jnp.asarray(count))
-        return one - two
-
-    np.testing.assert_allclose(gap(unit**2), gap(1.0), rtol=1e-3, atol=1e-4)
-
-
 def test_gaussian_error_equals_its_loss():
     np.testing.assert_array_equal(
         Gaussian().error(OUTPUTS, TARGETS), Gaussian().loss(OUTPUTS, TARGETS)
@@ -59,11 +60,6 @@ def test_categorical_log_likelihood_is_minus_the_loss():
     np.testing.assert_array_equal(
         Categorical().log_likelihood(OUTPUTS, y), -Categorical().loss(OUTPUTS, y)
     )
-
-
-def test_categorical_own_scale_is_the_log_likelihood_of_all_examples():
-    value = Categorical().own_scale(jnp.asarray(0.5), jnp.asarray(6))
-    np.testing.assert_allclose(value, -3.0)
 
 
 def test_categorical_predictive_sums_to_one_and_keeps_the_ranking():
@@ -96,7 +92,7 @@ def test_masked_mean_ignores_a_nan_in_padding_also_in_its_gradient():
 
 
 def test_gaussian_says_nothing_of_inputs():
-    found = Gaussian().describe(jnp.ones((2, 3, 1)), jnp.ones((2, 3), bool))
+    found = input_statistics(Gaussian(), jnp.ones((2, 3, 1)), jnp.ones((2, 3), bool))
     assert found.shape == (2, 0)
 
 
@@ -153,3 +149,71 @@ def test_random_score_of_a_gaussian_has_the_inverse_variance_as_second_moment():
     found = second_moment(Gaussian(variance=0.25), jnp.zeros((1, 2)))
     np.testing.assert_allclose(found, 4 * np.eye(2), atol=0.1)
     np.testing.assert_allclose(np.diag(found), 4, rtol=1e-5)
+
+
+def test_poisson_likelihood_is_scipys():
+    rates, counts = np.array([[0.5], [4.0]]), np.array([[2.0], [3.0]])
+    found = Poisson().log_likelihood(jnp.log(rates), jnp.asarray(counts))
+    np.testing.assert_allclose(found, scipy.stats.poisson.logpmf(counts, rates)[:, 0], rtol=1e-5)
+
+
+def test_poisson_loss_is_least_at_the_count_and_may_be_negative():
+    """3 - 3 log 3 at a rate of 3."""
+    outputs = jnp.log(jnp.array([[2.9], [3.0], [3.1]]))
+    loss = Poisson().loss(outputs, jnp.full((3, 1), 3.0))
+    assert loss[1] < min(loss[0], loss[2])
+    np.testing.assert_allclose(loss[1], 3 - 3 * np.log(3), rtol=1e-5)
+    assert loss[1] < 0
+
+
+def test_poisson_error_of_no_count_is_twice_the_rate():
+    np.testing.assert_allclose(Poisson().error(jnp.array([1.5]), jnp.array([0.0])), 3.0)
+
+
+def test_poisson_is_finite_for_outputs_without_bounds():
+    outputs = jnp.array([[1e30], [-1e30]])
+    value, gradient = jax.value_and_grad(
+        lambda o: jnp.sum(Poisson().loss(o, jnp.array([[2.0], [0.0]])))
+    )(outputs)
+    assert np.isfinite(value)
+    assert np.isfinite(gradient).all()
+
+
+def test_likelihood_of_four_functions_is_one():
+    assert isinstance(Poisson(), Likelihood)
+    assert not isinstance(Poisson(), Describing | Scoring | Reporting)
+    assert reported(Poisson()) == "error"
+    assert input_statistics(Poisson(), jnp.ones((2, 3, 1)), jnp.ones((2, 3), bool)).shape == (2, 0)
+
+
+def test_curvature_refuses_a_likelihood_without_scores():
+    with pytest.raises(ValueError, match="curvature needs one with `random_score`"):
+        LLAMA(likelihood=Poisson())
+
+
+def test_learner_learns_counts():
+    """Losses are negative from the start; rates of tasks lie between 1 and 20."""
+    stream = Counts()
+    learner = MAML(MLP(hidden=(8,)), Poisson(), Adaptation(3, 0.05), meta_rate=1e-2)
+    step, state = jax.jit(learner.step), learner.init(KEY, stream(0))
+    infos = []
+    for iteration in range(300):
+        state, info = step(state, stream(iteration), KEY)
+        infos.append(info)
+    late = infos[-50:]
+    assert np.mean([info.error for info in late]) < 0.3 * np.mean(infos[0].error)
+    assert np.mean([info.loss for info in late]) < 0
+
+
+class Counts:
+    def __call__(self, iteration):
+        return self.batch(jax.random.fold_in(KEY, iteration))
+
+    @staticmethod
+    @jax.jit
+    def batch(key):
+        x_key, rate_key, y_key = jax.random.split(key, 3)
+        x = jax.random.normal(x_key, (8, 20, 1))
+        rate = jnp.exp(jax.random.uniform(rate_key, (8, 1, 1), maxval=3.0))
+        y = jax.random.poisson(y_key, jnp.broadcast_to(rate, x.shape)).astype(float)
+        return TaskBatch(Examples.full(x[:, :10], y[:, :10]), Examples.full(x[:, 10:], y[:, 10:]))

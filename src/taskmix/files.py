@@ -82,5 +82,5 @@ def explained(what: str) -> Iterator[None]:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         advice = "make room there" if full else "make it writable"
         raise OSError(
-            f"Cannot {what}: {error.strerror or error}; {advice} or choose another --out."
+            f"Cannot {what}: {error.strerror or error}; {advice} or choose another folder."
         ) from error

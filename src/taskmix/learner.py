@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from typing import Any, Protocol, runtime_checkable
 
@@ -18,7 +19,13 @@ State = Any
 
 
 class Told(enum.Enum):
-    """What a learner is told beyond the examples; tables mark it."""
+    """What a learner is told beyond the examples; tables mark it.
+
+    Examples
+    --------
+    >>> [told.value for told in Told]
+    ['nothing', 'boundaries', 'family']
+    """
 
     NOTHING = "nothing"
     BOUNDARIES = "boundaries"
@@ -26,7 +33,17 @@ class Told(enum.Enum):
 
 
 class Info(eqx.Module):
-    """What a person may want to see of one step; its structure never changes."""
+    """What a person may want to see of one step; its structure never changes.
+
+    Examples
+    --------
+    >>> import taskmix as tm
+    >>> learner, batch = tm.MAML(), tm.streams.regression().batch(jax.random.key(0), 0)
+    >>> state = learner.init(jax.random.key(1), batch)
+    >>> state, info = jax.jit(learner.step)(state, batch, jax.random.key(2))
+    >>> info.error.shape, int(info.clusters)
+    ((10,), 1)
+    """
 
     loss: Float[Array, "*steps"]
     """Query loss that the update minimised, averaged over the tasks."""
@@ -78,7 +95,8 @@ class Mix(eqx.Module):
             return jnp.where(above, low, middle), jnp.where(above, middle, high)
 
         low, high = jax.lax.fori_loop(0, 40, halve, (low, high))
-        return (low + high) / 2
+        quantile: Array = (low + high) / 2
+        return quantile
 
     def cumulative(
         self, y: Float[Array, "*tasks query outputs"]
@@ -111,6 +129,14 @@ class Prediction(eqx.Module):
     """The predictive distribution for the query of one task, and what it was made of.
 
     What a learner does not know is None.
+
+    Examples
+    --------
+    >>> mean = jnp.zeros((2, 1))
+    >>> prediction = Prediction(mean, mean[None], jnp.ones(1), variance=jnp.ones((2, 1)))
+    >>> low, high = prediction.interval(0.9)
+    >>> round(float(high[0, 0]), 2)
+    1.64
     """
 
     mean: Float[Array, "*tasks query outputs"]
@@ -148,7 +174,17 @@ class Prediction(eqx.Module):
 
 @runtime_checkable
 class Learner(Protocol):
-    """Hyperparameters in a frozen dataclass; pure methods that can be jitted and vmapped."""
+    """Hyperparameters in a frozen dataclass; pure methods that can be jitted and vmapped.
+
+    Everything that the loop, the evaluation and the reports ask of a learner stands here;
+    ``taskmix.testing.check_learner`` checks that it is done as it says.
+
+    Examples
+    --------
+    >>> import taskmix as tm
+    >>> isinstance(tm.MAML(), Learner)
+    True
+    """
 
     @property
     def likelihood(self) -> Likelihood:
@@ -160,7 +196,7 @@ class Learner(Protocol):
 
     @property
     def told(self) -> Told:
-        """The privilege this learner needs; without it, ``hints`` are None."""
+        """What of the hints this learner sees; it sees nothing else of them."""
 
     def init(self, key: Key[Array, ""], example: TaskBatch) -> State:
         """The state before the first batch; ``example`` gives shapes only."""
@@ -191,10 +227,44 @@ class Learner(Protocol):
 
 @runtime_checkable
 class Growing(Learner, Protocol):
-    """A learner that opens clusters."""
+    """A learner that opens clusters.
+
+    Examples
+    --------
+    >>> import taskmix as tm
+    >>> isinstance(tm.OnlineMixture(), Growing), isinstance(tm.MAML(), Growing)
+    (True, False)
+    """
 
     def has_room(self, state: State, iterations: int) -> Bool[Array, ""]:
         """Whether there is capacity for every cluster that ``iterations`` steps could open."""
 
     def grow(self, state: State) -> State:
         """The same state with more capacity; the only operation that changes shapes."""
+
+
+def visible_hints(learner: Learner, hints: Hints | None) -> Hints | None:
+    """What of the hints a learner is told, and nothing else.
+
+    Examples
+    --------
+    >>> import taskmix as tm
+    >>> hints = Hints(family=jnp.array([1]), boundary=jnp.asarray(True))
+    >>> visible_hints(tm.EWC(), hints).family is None
+    True
+    """
+    if learner.told is Told.NOTHING:
+        return None
+    told = "family" if learner.told is Told.FAMILY else "boundary"
+    known = None if hints is None else getattr(hints, told)
+    if known is None:
+        raise ValueError(
+            f"{type(learner).__name__} has to be told the {told} of tasks, but there are no such "
+            f"hints; give them, or use a learner whose `told` is NOTHING."
+        )
+    return Hints(family=known) if learner.told is Told.FAMILY else Hints(boundary=known)
+
+
+def visible(learner: Learner, batch: TaskBatch) -> TaskBatch:
+    """A batch with those hints only that the learner is told."""
+    return dataclasses.replace(batch, hints=visible_hints(learner, batch.hints))

@@ -13,6 +13,16 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
     "There is no method 'mamml'. Did you mean 'maml'? Choose from maml, mixture."
     """
     known = list(known)
-    nearest = difflib.get_close_matches(name, known, n=1)
-    suggestion = f" Did you mean {nearest[0]!r}?" if nearest else ""
+    similar = nearest(name, known)
+    suggestion = f" Did you mean {similar!r}?" if similar else ""
     return ValueError(f"There is no {kind} {name!r}.{suggestion} Choose from {', '.join(known)}.")
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is most like another, if any is like it at all.
+
+    >>> nearest("meta_rat", ["meta_rate", "model"])
+    'meta_rate'
+    """
+    found = difflib.get_close_matches(name, list(known), n=1)
+    return found[0] if found else None

@@ -16,6 +16,11 @@ class Examples(eqx.Module):
 
     Tasks may be ragged: an example whose ``mask`` is false is padding and changes
     nothing, whatever its ``x`` and ``y`` hold.
+
+    Examples
+    --------
+    >>> Examples.full(jnp.ones((4, 1)), jnp.ones((4, 1))).count().item()
+    4
     """
 
     x: Shaped[Array, ...]
@@ -47,10 +52,38 @@ class Examples(eqx.Module):
 
 
 class Hints(eqx.Module):
-    """Facts about the stream that a learner may see only if it says so (``told``)."""
+    """Facts about the stream; a learner sees those of them that its ``told`` names.
 
-    family: Int[Array, " tasks"]
-    boundary: Bool[Array, ""]
+    Examples
+    --------
+    >>> Hints(family=jnp.array([0, 2])).boundary is None
+    True
+    """
+
+    family: Int[Array, "*tasks"] | None = None
+    """Of each task; None if it is not to be seen, or not known."""
+    boundary: Bool[Array, "*batches"] | None = None
+    """Whether a phase begins with the batch; None if it is not to be seen, or not known."""
+
+    def of_tasks(self, tasks: Int[Array, "*some"] | int) -> Hints:
+        """The same for some tasks of a batch, or for one; a boundary is the batch's."""
+        family = None if self.family is None else self.family[tasks]
+        return Hints(family, self.boundary)
+
+
+class Task(eqx.Module):
+    """One task: a support set to adapt on, a query set to be judged on, and what it is told.
+
+    Examples
+    --------
+    >>> x = jnp.ones((3, 4, 1))
+    >>> TaskBatch(Examples.full(x, x), Examples.full(x, x)).task(0).support.x.shape
+    (4, 1)
+    """
+
+    support: Examples
+    query: Examples
+    hints: Hints | None = None
 
 
 class TaskBatch(eqx.Module):
@@ -58,6 +91,12 @@ class TaskBatch(eqx.Module):
 
     Batches may be ragged, too: a task without a single real example is padding and changes
     nothing.
+
+    Examples
+    --------
+    >>> x = jnp.ones((3, 4, 1))
+    >>> TaskBatch(Examples.full(x, x), Examples.full(x, x)).take(jnp.array([2])).real.tolist()
+    [True]
     """
 
     support: Examples
@@ -90,14 +129,20 @@ class TaskBatch(eqx.Module):
             return jnp.concatenate([jnp.asarray(leaf), nothing])
 
         support, query = jax.tree.map(filled, (self.support, self.query))
-        hints = self.hints and Hints(filled(self.hints.family), self.hints.boundary)
+        hints = self.hints
+        if hints is not None and hints.family is not None:
+            hints = Hints(filled(hints.family), hints.boundary)
         return TaskBatch(support, query, hints)
 
     def take(self, tasks: Int[Array, " some"]) -> TaskBatch:
         """Only the tasks with these numbers."""
         support, query = jax.tree.map(lambda leaf: leaf[tasks], (self.support, self.query))
-        hints = self.hints and Hints(self.hints.family[tasks], self.hints.boundary)
-        return TaskBatch(support, query, hints)
+        return TaskBatch(support, query, self.hints and self.hints.of_tasks(tasks))
+
+    def task(self, number: int) -> Task:
+        """The task with that number."""
+        support, query = jax.tree.map(lambda leaf: leaf[number], (self.support, self.query))
+        return Task(support, query, self.hints and self.hints.of_tasks(number))
 
     def without_hints(self) -> TaskBatch:
         return dataclasses.replace(self, hints=None)
@@ -113,6 +158,14 @@ def check_batch(batch: TaskBatch) -> TaskBatch:
 
     Tasks without any example are padding; at least one task must be real. Needs concrete
     values, so it is called on data that enters from outside and not inside a compiled loop.
+
+    Examples
+    --------
+    >>> x = jnp.ones((3, 4, 1))
+    >>> check_batch(TaskBatch(Examples.full(x, x), Examples.full(x[:2], x[:2])))
+    Traceback (most recent call last):
+        ...
+    ValueError: There are 3 support sets but 2 query sets; a task needs one of each.
     """
     for name, examples in (("support", batch.support), ("query", batch.query)):
         x, y, mask = (np.asarray(a) for a in (examples.x, examples.y, examples.mask))

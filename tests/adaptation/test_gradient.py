@@ -16,12 +16,13 @@ from scipy import stats
 from taskmix.adaptation import (
     Adaptation,
     TaskModel,
+    annealed_optimiser,
     mean_gradient,
     meta_gradient,
-    meta_optimiser,
     task_loss,
 )
-from taskmix.adaptation.gradient import CalibratedGradient, CalibratedParams, Gradient
+from taskmix.adaptation.calibrated import CalibratedGradient, CalibratedParams
+from taskmix.adaptation.gradient import Gradient
 from taskmix.likelihood import Categorical, Gaussian
 from taskmix.models import MLP
 from taskmix.models.mlp import Linear
@@ -198,7 +199,7 @@ def test_meta_gradient_is_the_mean_of_the_tasks_and_tells_how_each_did():
 
 def test_annealed_rate_falls_along_a_cosine_to_nothing():
     """Adam's first steps along a constant gradient are as long as its rate."""
-    optimiser = meta_optimiser(0.1, anneal_over=4)
+    optimiser = annealed_optimiser(0.1, anneal_over=4)
     params = jnp.zeros(1)
     state, steps = optimiser.init(params), []
     for _ in range(6):
@@ -209,18 +210,20 @@ def test_annealed_rate_falls_along_a_cosine_to_nothing():
 
 
 def test_rate_without_an_end_stays():
-    update, _ = meta_optimiser(0.1).update(jnp.ones(1), meta_optimiser(0.1).init(jnp.zeros(1)))
+    update, _ = annealed_optimiser(0.1).update(
+        jnp.ones(1), annealed_optimiser(0.1).init(jnp.zeros(1))
+    )
     np.testing.assert_allclose(update, -0.1, rtol=1e-5)
 
 
 def test_negative_length_of_annealing_is_refused():
     with pytest.raises(ValueError, match="anneal_over is -1"):
-        meta_optimiser(0.1, -1)
+        annealed_optimiser(0.1, -1)
 
 
 def test_clipped_optimiser_cuts_the_norm_of_all_gradients_together():
     """Adam's second moment after one step is a thousandth of the squared gradient it saw."""
-    optimiser = meta_optimiser(0.1, clip=1.0)
+    optimiser = annealed_optimiser(0.1, clip=1.0)
     gradient = (jnp.array([3.0]), jnp.array([4.0]))
     _, state = optimiser.update(gradient, optimiser.init(gradient))
     seen = jnp.sqrt(1000 * jnp.concatenate(state[1][0].nu))
@@ -397,7 +400,7 @@ def learned_networks(clip: float) -> list:
     _, _, support, query = task()
     networks = []
     for model in (Gradient(*parts), CalibratedGradient(*parts)):
-        optimiser = meta_optimiser(1e-2, clip=clip)
+        optimiser = annealed_optimiser(1e-2, clip=clip)
         params = model.init(jax.random.key(1))
         state = optimiser.init(params)
 
@@ -429,7 +432,7 @@ def test_scale_comes_to_that_of_the_residuals():
     query = Examples.full(x, 2 * x + 0.5 * jnp.asarray(RNG.normal(size=(200, 1)), jnp.float32))
     model = CalibratedGradient(LINE, LIKELIHOOD, Adaptation(steps=0))
     params = CalibratedParams(SLOPE_2, jnp.asarray(1.0), jnp.asarray(3.0))
-    optimiser = meta_optimiser(0.05)
+    optimiser = annealed_optimiser(0.05)
 
     def step(carry, _):
         params, state = carry

@@ -8,7 +8,8 @@ import optax
 import pytest
 
 from taskmix.adaptation import Adaptation, BayesianHead
-from taskmix.adaptation.gradient import CalibratedGradient, Gradient
+from taskmix.adaptation.calibrated import CalibratedGradient
+from taskmix.adaptation.gradient import Gradient
 from taskmix.baselines import MAML, SingleModel
 from taskmix.baselines.maml import MAMLState
 from taskmix.models import MLP

@@ -11,7 +11,8 @@ import pytest
 
 from taskmix import baselines
 from taskmix.adaptation import Adaptation, BayesianHead
-from taskmix.adaptation.gradient import CalibratedGradient, Gradient
+from taskmix.adaptation.calibrated import CalibratedGradient
+from taskmix.adaptation.gradient import Gradient
 from taskmix.likelihood import Categorical
 from taskmix.mixture import FiniteMixture, PaperMixture
 from taskmix.models import MLP, Conv4

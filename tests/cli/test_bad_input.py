@@ -59,7 +59,7 @@ def test_mistake_gives_one_helpful_line(arguments, hint, capsys, tmp_path, monke
 def test_existing_run_folder_is_not_overwritten(tmp_path, capsys):
     (tmp_path / "summary.json").write_text("precious")
     text = complaint([*RUN, "--out", str(tmp_path)], capsys)
-    assert "choose another --out or remove it" in text
+    assert "choose another folder or remove it" in text
     assert (tmp_path / "summary.json").read_text() == "precious"
 
 

@@ -88,7 +88,7 @@ def test_summary_follows_the_schema(run_folder):
     assert set(summary) == {
         *("experiment", "method", "rule", "seed", "measure", "iterations", "clusters"),
         *("spawns", "removals", "alarms", "final", "coverage"),
-        *("forgetting", "mean_forgetting", "own_cluster", "prequential", "assignment"),
+        *("forgetting", "mean_forgetting", "own_cluster", "prequential", "assignment", "measures"),
         *("detection", "alarm_detection", "return_delays", "seconds", "iterations_per_second"),
     }
     assert set(summary["assignment"]) == {"nmi", "ari", "purity"}

@@ -16,18 +16,16 @@ import pytest
 
 from taskmix.adaptation import Adaptation
 from taskmix.evaluation import evaluate
-from taskmix.experiments import METHODS, EvolvingImages, build_learner
+from taskmix.experiments import METHODS, EvolvingImages
 from taskmix.learner import Told
 from taskmix.tasks import Examples, Hints, TaskBatch
 
 WAY, SIZE, TASKS = 3, 16, 2
-SETTINGS = {
-    **EvolvingImages(
-        size=SIZE, width=4, way=WAY, adaptation=Adaptation(steps=1, rate=0.1)
-    ).learner_settings(),
-    "families": 2,
-    "kept": 8,
-}
+SETTINGS = dataclasses.replace(
+    EvolvingImages(size=SIZE, width=4, way=WAY, adaptation=Adaptation(steps=1, rate=0.1)).shared(),
+    families=2,
+    kept=8,
+)
 KEY = jax.random.key(0)
 STAND_INS = ("maml",)
 NAMES = [
@@ -84,7 +82,7 @@ class Trained:
 
 @pytest.fixture(scope="module", params=NAMES)
 def trained(request) -> Trained:
-    learner = build_learner(METHODS[request.param].build, SETTINGS, {"meta_rate": 5e-3})
+    learner = METHODS[request.param].recipe.build(SETTINGS, {"meta_rate": 5e-3})
     step = jax.jit(learner.step)
     state = learner.init(KEY, batch_at(0))
     errors = []

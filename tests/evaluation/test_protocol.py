@@ -193,7 +193,9 @@ def test_a_learner_that_is_told_nothing_sees_no_hints():
 
 
 def test_missing_hints_are_an_error_for_a_learner_that_needs_them():
-    with pytest.raises(ValueError, match="test tasks have no hints"):
+    with pytest.raises(
+        ValueError, match="has to be told the family of tasks, but there are no such hints"
+    ):
         judge(Constants(Told.FAMILY), jnp.asarray(0.0), random_test())
 
 

@@ -21,8 +21,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "adding-a-learner.md"
 
 @pytest.fixture(scope="module")
 def reptile(tmp_path_factory):
-    """The module in the page's only block of Python."""
-    (source,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    """The module in the page's first block of Python."""
+    source, *_ = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     path = tmp_path_factory.mktemp("docs") / "reptile.py"
     path.write_text(source)
     spec = importlib.util.spec_from_file_location("reptile", path)

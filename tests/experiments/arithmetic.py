@@ -25,7 +25,7 @@ from taskmix.likelihood import Gaussian
 from taskmix.streams import Phase
 from taskmix.tasks import Examples, Hints, TaskBatch
 from taskmix.training import Chunk, Pause, Settings
-from taskmix.training.loop import Given, joined
+from taskmix.training.moments import Given, joined
 from taskmix.training.skips import Skips
 
 STOPS = (3, 6, 8, 11)
@@ -99,8 +99,8 @@ class Experiment:
     def stream(self) -> Lines:
         return Lines()
 
-    def learner_settings(self) -> dict[str, Any]:
-        return {}
+    def shared(self):
+        raise NotImplementedError
 
     def training(self) -> Settings:
         return Settings()

@@ -10,11 +10,12 @@ import pytest
 
 from taskmix.adaptation import Adaptation, BayesianHead
 from taskmix.cli import main, reproduce
-from taskmix.cli.compare import variant
 from taskmix.evaluation import Evaluation
-from taskmix.experiments import EvolvingImages, FewShot, default_experiment, run
+from taskmix.experiments import EvolvingImages, FewShot, default_experiment, few_shot, images
 from taskmix.experiments.few_shot import EarlyStopping, with_steps
+from taskmix.experiments.variants import variant
 from taskmix.models import parameter_count
+from taskmix.stores.glyphs import glyph_split
 from taskmix.training import Chunk
 
 TINY = (
@@ -24,9 +25,9 @@ TINY = (
 
 
 def test_paper_scale_is_that_of_the_paper():
-    few_shot = default_experiment("few-shot", "paper")
-    assert parameter_count(few_shot.learner_settings()["model"]) == 32_773
-    assert (few_shot.iterations, few_shot.tasks, few_shot.query) == (60_000, 4, 15)
+    paper = default_experiment("few-shot", "paper")
+    assert parameter_count(paper.shared().model) == 32_773
+    assert (paper.iterations, paper.tasks, paper.query) == (60_000, 4, 15)
     evolving = default_experiment("evolving-images", "paper")
     assert evolving.filters == ("blur", "night", "pencil")
     assert evolving.lengths == (7500, 7500, 4500)
@@ -52,7 +53,7 @@ def test_images_that_are_on_the_device_are_not_put_there_again():
 
 
 def test_parameters_of_a_mixture_are_those_of_its_components():
-    settings = FewShot.at("paper").learner_settings()
+    settings = FewShot.at("paper").shared()
     learner = variant("mixture:4", settings)
     assert learner.components == 4
     assert learner.components * parameter_count(learner.task_model.model) == 131_092
@@ -61,7 +62,7 @@ def test_parameters_of_a_mixture_are_those_of_its_components():
 @pytest.mark.parametrize("name", ["maml:3", "nonparametric:2"])
 def test_components_of_a_method_without_them_are_refused(name):
     with pytest.raises(ValueError, match="no number of components"):
-        variant(name, FewShot().learner_settings())
+        variant(name, FewShot().shared())
 
 
 def test_way_of_more_classes_than_a_split_has_is_refused():
@@ -114,7 +115,7 @@ def test_early_stopping_keeps_each_seeds_best_state():
 
 
 def test_few_shot_run_ends_with_a_test_on_new_classes(tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "FINAL_EPISODES", 4)
+    monkeypatch.setattr(few_shot, "FINAL_EPISODES", 4)
     out = tmp_path / "run"
     command = ["run", "few-shot", "--method", "prototypical", "--iterations", "2"]
     assert main([*command, "--out", str(out), "--evaluate-every", "1", *TINY]) == 0
@@ -137,7 +138,7 @@ def test_table_1_has_every_row_of_the_paper_for_one_and_five_shots():
 def test_table_1_has_the_columns_that_are_asked_for(tmp_path, monkeypatch, capsys):
     # The cheapest stands for the rest, which would be compiled for minutes.
     monkeypatch.setattr(reproduce, "TABLE_METHODS", ("prototypical",))
-    monkeypatch.setattr(run, "FINAL_EPISODES", 4)
+    monkeypatch.setattr(few_shot, "FINAL_EPISODES", 4)
     command = ["reproduce", "table-1", "--shots", "2", "1", "--iterations", "1", "--seeds", "0"]
     assert main([*command, "--out", str(tmp_path / "table"), *TINY]) == 0
     assert {path.name for path in (tmp_path / "table").glob("*-shot")} == {"1-shot", "2-shot"}
@@ -192,7 +193,7 @@ def test_new_filter_raises_the_alarm_and_leaves_the_first_cluster_alone(evolving
 
 
 def test_clusters_of_images_have_bayesian_heads_and_keep_few_tasks():
-    settings = EvolvingImages().learner_settings()
+    settings = EvolvingImages().shared()
     learner = variant("nonparametric", settings)
     assert isinstance(learner.task_model, BayesianHead)
     assert (learner.reservoir, learner.reference) == (40, 40)
@@ -200,4 +201,25 @@ def test_clusters_of_images_have_bayesian_heads_and_keep_few_tasks():
 
 @pytest.mark.parametrize(("name", "kept"), [("alpaca", 0), ("alpaca-replay", 40), ("replay", 40)])
 def test_other_methods_keep_what_makes_them(name, kept):
-    assert variant(name, EvolvingImages().learner_settings()).reservoir == kept
+    assert variant(name, EvolvingImages().shared()).reservoir == kept
+
+
+def test_run_looks_at_the_checksums_of_a_store_once(tmp_path, monkeypatch):
+    """Reading everything takes a second for each gigabyte."""
+    looked = []
+
+    def glyphs(path, verify=True):
+        looked.append(verify)
+        return Glyphs()
+
+    class Glyphs:
+        channels, fingerprint = 3, "1234"
+
+        def split(self, name):
+            return glyph_split(name, 16)
+
+    monkeypatch.setattr(images, "open_store", glyphs)
+    monkeypatch.setattr(few_shot, "FINAL_EPISODES", 2)
+    out = ["--out", str(tmp_path / "run"), "--method", "matching-simple", "--data", "somewhere"]
+    assert main(["run", "few-shot", *out, *TINY[:-3], "--quiet", "--iterations", "1"]) == 0
+    assert looked.count(True) == 1

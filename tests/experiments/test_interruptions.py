@@ -319,7 +319,7 @@ def test_changed_setting_is_refused_with_the_difference(tmp_path):
     stopped_at(tmp_path, 8)
     before = results(tmp_path)
     with pytest.raises(
-        ValueError, match=r"learner\.rate was 0\.5 and is 0\.25.*--accept learner\.rate"
+        ValueError, match=r"learner\.rate was 0\.5 and is 0\.25.*accept learner\.rate"
     ):
         run_all(tmp_path, learner=Arithmetic(rate=0.25))
     assert results(tmp_path) == before

@@ -1,24 +1,24 @@
-import dataclasses
 import json
 import math
 
 import pytest
 
 from taskmix.adaptation import BayesianHead
-from taskmix.adaptation.gradient import CalibratedGradient, Gradient
-from taskmix.baselines import MAML
-from taskmix.cli.compare import variant
+from taskmix.adaptation.calibrated import CalibratedGradient
+from taskmix.adaptation.gradient import Gradient
+from taskmix.baselines import EWC, MAML
 from taskmix.experiments import (
     METHODS,
     EvolvingImages,
     Method,
+    Recipe,
     Regression,
-    build_learner,
     method,
     methods_for,
 )
-from taskmix.experiments.methods import TASK_MODELS
+from taskmix.experiments.recipes import SHARED, TASK_MODELS
 from taskmix.experiments.settings_json import learner_from_json
+from taskmix.experiments.variants import variant
 from taskmix.learner import Told
 from taskmix.likelihood import Categorical, Gaussian
 from taskmix.training.run_folder import as_json
@@ -26,8 +26,8 @@ from taskmix.training.run_folder import as_json
 
 @pytest.mark.parametrize("name", methods_for(Gaussian()))
 def test_every_method_takes_the_settings_of_the_experiment(name):
-    settings = Regression(meta_rate=0.25, head_rate=0.5, hidden=(3,)).learner_settings()
-    learner = build_learner(METHODS[name].build, settings, {})
+    settings = Regression(meta_rate=0.25, head_rate=0.5, hidden=(3,)).shared()
+    learner = METHODS[name].recipe.build(settings)
     model = getattr(learner, "task_model", learner)
     network = model.features if isinstance(model, BayesianHead) else model.model
     assert learner.meta_rate == (0.5 if isinstance(model, BayesianHead) else 0.25)
@@ -47,21 +47,38 @@ def test_methods_for_classes_only_are_left_out_of_regression():
     assert set(methods_for(Categorical())) == set(METHODS)
 
 
-def test_setting_without_a_field_is_left_out():
-    assert "families" not in {field.name for field in dataclasses.fields(MAML)}
-    assert isinstance(build_learner(MAML, {"families": 3}, {}), MAML)
+def test_setting_that_a_learner_does_not_know_is_an_error_with_the_nearest_name():
+    complaint = "MAML has no setting 'meta_rat'. Did you mean 'meta_rate'"
+    with pytest.raises(ValueError, match=complaint):
+        METHODS["maml"].recipe.build(SETTINGS, {"meta_rat": 0.1})
 
 
-def test_setting_that_a_learner_does_not_know_is_an_error():
-    with pytest.raises(ValueError, match="MAML has no setting components, famlies; it has"):
-        build_learner(MAML, {}, {"famlies": 3, "components": 2})
+@pytest.mark.parametrize(
+    ("takes", "complaint"),
+    [
+        ({"modle": "model"}, "MAML has no setting 'modle'. Did you mean 'model'"),
+        ({"model": "modle"}, "Shared has no setting 'modle'. Did you mean 'model'"),
+    ],
+)
+def test_recipe_that_takes_what_is_not_there_is_an_error_at_once(takes, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        Recipe(MAML, takes)
 
 
-SETTINGS = Regression().learner_settings()
+def test_nothing_shared_is_dropped_unless_a_recipe_says_so():
+    """Every field of a learner that an experiment has a value for is taken, or fixed, by name."""
+    by_another = {"task_model", "meta_rate"}
+    for name, one in METHODS.items():
+        for recipe in filter(None, (one.recipe, one.paper)):
+            forgotten = (recipe.fields & SHARED) - {*recipe.takes, *recipe.fixed} - by_another
+            assert not forgotten, (name, forgotten)
+
+
+SETTINGS = Regression().shared()
 WITH_TASK_MODELS = [
     name
     for name, one in METHODS.items()
-    if one.task_model and name not in ("nonparametric", "task-aware")
+    if one.recipe.task_model and name not in ("nonparametric", "task-aware")
 ]
 
 
@@ -109,6 +126,10 @@ def test_parts_of_a_name_come_in_any_order(name):
         ("maml:4", "maml has no number of components"),
         ("mixture:bayesian-had", "mixture has no rule 'bayesian-had'"),
         ("mixture:3:4", "twice"),
+        ("mixture:temperature=1:temperature=2", "twice"),
+        ("mixture:temperatur=1", "Did you mean 'temperature'"),
+        ("mixture:temperature=hot", "temperature is 'hot' in .*; it must be of type float"),
+        ("maml:model=mlp", "model is 'mlp' in .*; it must be of type Model"),
         ("mixture:gradient:bayesian-head", "twice"),
     ],
 )
@@ -117,16 +138,21 @@ def test_name_that_makes_no_sense_is_an_error(name, problem):
         variant(name, SETTINGS)
 
 
+def test_any_setting_can_be_varied_in_a_name():
+    learner = variant("mixture:components=2:detached=true:temperature=inf", SETTINGS)
+    assert (learner.components, learner.detached, learner.temperature) == (2, True, math.inf)
+
+
 def test_unknown_task_model_suggests_the_nearest():
     with pytest.raises(ValueError, match="Did you mean 'bayesian-head'"):
-        build_learner(METHODS["mixture"].build, SETTINGS, {}, "bayesian-heat")
+        METHODS["mixture"].recipe.build(SETTINGS, task_model="bayesian-heat")
 
 
 @pytest.mark.parametrize("experiment", [Regression(), EvolvingImages()])
 @pytest.mark.parametrize("kind", TASK_MODELS)
 @pytest.mark.parametrize("name", ["mixture", "nonparametric:paper", "alpaca", "maml-per-family"])
 def test_learner_comes_back_from_its_json(name, kind, experiment):
-    learner = variant(f"{name}:{kind}", experiment.learner_settings())
+    learner = variant(f"{name}:{kind}", experiment.shared())
     told = json.loads(json.dumps(as_json(learner)))
     assert learner_from_json(told) == learner
 
@@ -137,9 +163,10 @@ def test_unknown_method_suggests_the_nearest():
 
 
 def test_rule_of_the_paper_is_built_where_there_is_one():
-    departs = Method("a", MAML, 2017, "", "", paper=lambda: "letter")
-    assert departs.rule("paper")() == "letter"
-    assert departs.rule("ours") is MAML
+    ours, letter = Recipe.of(MAML), Recipe.of(EWC)
+    departs = Method("a", ours, paper=letter)
+    assert departs.rule("paper") is letter
+    assert departs.rule("ours") is ours
 
 
 @pytest.mark.parametrize("rule", ["paper", "other"])

@@ -10,7 +10,7 @@ def test_defaults_are_the_stream_of_the_paper():
 
 
 def test_network_of_the_paper_has_1761_parameters():
-    assert parameter_count(Regression().learner_settings()["model"]) == 1761
+    assert parameter_count(Regression().shared().model) == 1761
 
 
 PHASES = {

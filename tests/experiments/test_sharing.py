@@ -11,7 +11,7 @@ import pytest
 
 import taskmix
 from taskmix.baselines import MAML
-from taskmix.experiments import METHODS, FewShot, Regression, build_learner
+from taskmix.experiments import METHODS, FewShot, Regression
 from taskmix.experiments.group import shapes_of
 from taskmix.experiments.settings_json import learner_from_json
 from taskmix.experiments.sharing import export
@@ -146,7 +146,7 @@ def test_run_without_a_checkpoint_cannot_be_exported(tmp_path):
 def test_folder_with_content_is_not_exported_into(tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "precious").touch()
-    with pytest.raises(OSError, match="choose another --out"):
+    with pytest.raises(OSError, match="choose another folder"):
         export(written(tmp_path / "run"), tmp_path / "model")
 
 
@@ -159,7 +159,7 @@ def test_every_learner_comes_back_from_its_description(experiment, name, rule):
         pytest.skip("has no rule of its own paper")
     if method.classes_only and isinstance(experiment, Regression):
         pytest.skip("is for classes only")
-    learner = build_learner(method.rule(rule), experiment.learner_settings(), {})
+    learner = method.rule(rule).build(experiment.shared())
     assert learner_from_json(json.loads(json.dumps(as_json(learner)))) == learner
 
 
@@ -182,3 +182,13 @@ def test_every_learner_comes_back_from_its_description(experiment, name, rule):
 def test_description_of_anything_else_is_refused(change):
     with pytest.raises(ValueError, match=r"."):
         learner_from_json({**as_json(LEARNER), **change})
+
+
+def test_second_prediction_of_a_shape_compiles_nothing(exported):
+    predictor = taskmix.load(exported)
+    x = np.linspace(-1, 1, 5, dtype=np.float32)[:, None]
+    predictor.predict(x, x, x)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MAML, "predict", None)
+        predictor.predict(x, 2 * x, x + 1)
+    assert predictor._compiled._cache_size() == 1

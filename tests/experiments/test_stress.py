@@ -110,7 +110,7 @@ def test_noise_tasks_leave_test_tasks_and_other_tasks_as_they_are_on_the_clean_s
 @pytest.mark.parametrize("name", STREAMS)
 def test_learners_are_built_for_the_families_of_their_stream(name):
     experiment = StressExperiment.at("full", STREAMS[name].stream)
-    assert experiment.learner_settings()["families"] == len(experiment.stream().families)
+    assert experiment.shared().families == len(experiment.stream().families)
 
 
 @pytest.mark.parametrize("name", STREAMS)
@@ -416,7 +416,7 @@ def tiny(monkeypatch):
     stream = FunctionStream(consecutive(("linear", "step"), (4, 3)), tasks=2)
     asked = (Criterion("clusters", criteria.clusters, most=1.0, share=1.0),)
     monkeypatch.setitem(STREAMS, "tiny", StressStream("tiny", 1, stream, asked))
-    monkeypatch.setitem(METHODS, OURS, METHODS["alpaca"])
+    monkeypatch.setitem(METHODS._things, OURS, METHODS["alpaca"])
 
 
 @pytest.mark.usefixtures("tiny")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from taskmix.evaluation import Evaluation, History
-from taskmix.experiments import compare, summarise
+from taskmix.experiments import combined, summarise
 from taskmix.streams import Phase
 from taskmix.training import Record
 
@@ -165,7 +165,7 @@ def summary_of(method, seed, error):
 
 def test_comparison_averages_each_method_over_its_seeds():
     runs = [summary_of("x", 0, 2.0), summary_of("x", 1, 4.0), summary_of("y", 0, 5.0)]
-    compared = compare("regression", {"x": "nothing", "y": "family"}, runs)
+    compared = combined("regression", {"x": "nothing", "y": "family"}, runs)
     x, y = compared["methods"]["x"], compared["methods"]["y"]
     assert x["seeds"] == [0, 1]
     # t(0.975, 1) = 12.706 and s / sqrt(2) = 1
@@ -182,7 +182,7 @@ def test_comparison_averages_each_method_over_its_seeds():
 
 def test_comparison_does_not_average_what_one_seed_does_not_know():
     runs = [summary_of("x", 0, 2.0), summary_of("x", 1, None)]
-    x = compare("regression", {"x": "nothing"}, runs)["methods"]["x"]
+    x = combined("regression", {"x": "nothing"}, runs)["methods"]["x"]
     assert x["final"]["a"] == x["mean_error"] == {"mean": None, "ci95": None}
     assert x["prequential"]["b"] == {"mean": None, "ci95": None}
 
@@ -194,13 +194,13 @@ def with_test(seed, accuracy):
 
 def test_final_test_of_one_run_has_an_interval_over_tasks_and_of_several_over_seeds():
     told = {"x": "nothing"}
-    one = compare("few-shot", told, [with_test(0, 0.4)])["methods"]["x"]["test"]
+    one = combined("few-shot", told, [with_test(0, 0.4)])["methods"]["x"]["test"]
     assert (one["accuracy"], one["ci95"], one["interval"]) == (
         0.4,
         0.01,
         "95 % over tasks (normal)",
     )
-    two = compare("few-shot", told, [with_test(0, 0.4), with_test(1, 0.5)])["methods"]["x"]["test"]
+    two = combined("few-shot", told, [with_test(0, 0.4), with_test(1, 0.5)])["methods"]["x"]["test"]
     assert two["accuracy"] == pytest.approx(0.45)
     # t(0.975, 1) = 12.706 and s / sqrt(2) = 0.05
     assert two["ci95"] == pytest.approx(0.6353, abs=1e-4)
@@ -211,7 +211,7 @@ def test_methods_are_compared_on_the_same_tasks():
     one, other = with_test(0, 0.4), with_test(0, 0.5)
     other["method"] = "y"
     other["test"]["by_episode"] = [0.4, 0.8]
-    methods = compare("few-shot", {"x": "nothing", "y": "nothing"}, [one, other])["methods"]
+    methods = combined("few-shot", {"x": "nothing", "y": "nothing"}, [one, other])["methods"]
     assert "against" not in methods["x"]["test"]
     against = methods["y"]["test"]["against"]
     # Differences 0 and 0.4: their standard deviation is 0.2.
@@ -226,5 +226,5 @@ def test_methods_are_compared_on_the_same_tasks():
 def test_methods_with_other_seeds_are_not_paired():
     one, other = with_test(0, 0.4), with_test(1, 0.5)
     other["method"] = "y"
-    methods = compare("few-shot", {"x": "nothing", "y": "nothing"}, [one, other])["methods"]
+    methods = combined("few-shot", {"x": "nothing", "y": "nothing"}, [one, other])["methods"]
     assert methods["y"]["test"]["against"] is None

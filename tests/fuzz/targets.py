@@ -182,8 +182,8 @@ class Tiny:
         schedule = consecutive(("linear", "sinusoid"), (4, 2))
         return FunctionStream(schedule, tasks=2, support=3, query=3)
 
-    def learner_settings(self) -> dict[str, object]:
-        return {}
+    def shared(self):
+        raise NotImplementedError
 
     def training(self) -> Settings:
         return SETTINGS

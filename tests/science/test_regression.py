@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from taskmix.experiments import METHODS, Regression, build_learner, run_method
+from taskmix.experiments import METHODS, Regression, run_method
 from taskmix.training import Settings
 
 pytestmark = pytest.mark.slow
@@ -17,7 +17,7 @@ STATIC = ("uniform", "mixture", "maml")
 
 
 def summaries(name: str, experiment: Regression, folder) -> list[dict]:
-    learner = build_learner(METHODS[name].build, experiment.learner_settings(), {})
+    learner = METHODS[name].recipe.build(experiment.shared())
     return run_method(
         experiment,
         {"experiment": "regression", "method": name},

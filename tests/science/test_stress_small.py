@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from taskmix.experiments import METHODS, build_learner, run_method
+from taskmix.experiments import METHODS, run_method
 from taskmix.experiments import criteria as measured
 from taskmix.experiments.criteria import Trial
 from taskmix.experiments.outcome import Outcome
@@ -28,7 +28,7 @@ SHIFT, RETURN, MIXED = (phase.start for phase in STREAM.phases[1:])
 
 def outcome(method: str, folder: Path) -> Outcome:
     experiment = StressExperiment(STREAM)
-    learner = build_learner(METHODS[method].build, experiment.learner_settings(), {})
+    learner = METHODS[method].recipe.build(experiment.shared())
     run_method(
         experiment,
         {"experiment": "stress", "method": method},

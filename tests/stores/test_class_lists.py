@@ -33,7 +33,7 @@ def test_published_list_splits_class_folders(tmp_path, draw):
     listing = list_images(open_source(source), Division(None, "cifar-fs", "characters"))
     found = {split: [c for c in classes if classes[c]] for split, classes in listing.splits.items()}
     assert found == {"train": ["apple"], "val": ["beaver"], "test": ["bed"]}
-    assert [str(p) for p in listing.problems] == ["unicorn: is no class of --classes cifar-fs"]
+    assert [str(p) for p in listing.problems] == ["unicorn: is no class of the list cifar-fs"]
 
 
 def test_listed_classes_without_a_folder_are_reported(tmp_path, draw):
@@ -66,7 +66,7 @@ def test_division_is_the_same_everywhere_and_forever():
     "fractions", [(0.5, 0.5, 0.5), (1.5, -0.5, 0.0), (0.1, 0.1, 0.1), (float("nan"), 0.5, 0.5)]
 )
 def test_fractions_that_are_none_are_refused(fractions):
-    with pytest.raises(ValueError, match=r"--splits is .* add up to 1"):
+    with pytest.raises(ValueError, match=r"splits is .* add up to 1"):
         divide("abc", fractions)
 
 
@@ -87,7 +87,7 @@ def test_omniglot_has_1200_characters_to_train_and_validate():
 
 
 def test_part_of_omniglot_cannot_be_split_as_usual():
-    with pytest.raises(ValueError, match="--omniglot-split alphabets"):
+    with pytest.raises(ValueError, match="omniglot_split alphabets"):
         omniglot_splits({"a/b": None}, {}, "characters")
     with pytest.raises(ValueError, match="Did you mean 'alphabets'"):
         omniglot_splits({}, {}, "alphabet")

@@ -39,7 +39,7 @@ def test_broken_duplicate_and_tiny_files_are_skipped_and_named(tmp_path, draw):
     assert sorted(found) == ["a/0.png", "b/1.png", "b/3.png"]
     assert found["a/0.png"].startswith("is not a readable image")
     assert found["b/1.png"] == "is a duplicate of a/2.png"
-    assert found["b/3.png"] == "is too small: 5x20 pixels, --smallest is 8"
+    assert found["b/3.png"] == "is too small: 5x20 pixels, smallest is 8"
 
 
 def test_of_many_copies_the_first_in_the_store_stays_whatever_is_read_first(tmp_path, draw):
@@ -73,7 +73,7 @@ def test_strict_stops_at_any_problem_and_leaves_nothing(tmp_path, draw, name):
     if name == "b/1.png":
         files["a/2.png"] = files[name]
     source = draw.folder(tmp_path / "in", files)
-    with pytest.raises(ValueError, match=f"{name}.*--strict"):
+    with pytest.raises(ValueError, match=f"{name}.*strict"):
         prepare(source, tmp_path / "out", Options(size=16, splits=(1.0, 0.0, 0.0), strict=True))
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
@@ -81,7 +81,7 @@ def test_strict_stops_at_any_problem_and_leaves_nothing(tmp_path, draw, name):
 def test_strict_stops_at_a_file_that_a_table_lists_in_vain(tmp_path, draw):
     files = draw.tables()
     del files["images/b1.png"]
-    with pytest.raises(ValueError, match=r"images/b1.png is missing.*--strict"):
+    with pytest.raises(ValueError, match=r"images/b1.png is missing.*strict"):
         prepare(draw.folder(tmp_path / "in", files), tmp_path / "out", Options(16, strict=True))
 
 
@@ -173,7 +173,7 @@ def test_progress_counts_up_to_all_images(tmp_path, draw):
 def test_existing_out_is_refused_and_untouched(tmp_path, draw, kind):
     out = tmp_path / "out"
     {"file": out.touch, "folder": out.mkdir, "dangling link": lambda: out.symlink_to("x")}[kind]()
-    with pytest.raises(FileExistsError, match="choose another --out"):
+    with pytest.raises(FileExistsError, match="choose another folder"):
         prepare(draw.folder(tmp_path / "in", draw.classes()), out, SMALL)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
 
@@ -217,7 +217,7 @@ def test_space_is_checked_before_the_work(tmp_path, draw, monkeypatch):
     usage = namedtuple("usage", "free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(shards.SPARE))
     monkeypatch.setattr(module, "decoded", lambda *_: pytest.fail("work was begun"))
-    with pytest.raises(OSError, match="make room there or choose another --out"):
+    with pytest.raises(OSError, match="make room there or choose another folder"):
         prepare(draw.folder(tmp_path / "in", draw.classes()), tmp_path / "out", SMALL)
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
@@ -241,10 +241,10 @@ def test_images_are_read_as_they_are_needed(draw):
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"size": 3}, "--size is 3"),
-        ({"size": 5000}, "--size is 5000"),
-        ({"smallest": 0}, "--smallest is 0"),
-        ({"workers": 0}, "--workers is 0"),
+        ({"size": 3}, "size is 3"),
+        ({"size": 5000}, "size is 5000"),
+        ({"smallest": 0}, "smallest is 0"),
+        ({"workers": 0}, "workers is 0"),
     ],
 )
 def test_option_out_of_range_is_named(options, complaint):

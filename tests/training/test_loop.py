@@ -15,7 +15,7 @@ from taskmix.models import MLP
 from taskmix.streams import Phase
 from taskmix.tasks import Examples, Hints, TaskBatch
 from taskmix.training import Chunk, Pause, Settings, Start, loop, train
-from taskmix.training.loop import run_keys
+from taskmix.training.moments import run_keys
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ from rich.console import Console
 from taskmix.evaluation import Evaluation
 from taskmix.learner import Info
 from taskmix.training import Chunk, Pause, TrainingProgress
-from taskmix.training.loop import Given
+from taskmix.training.moments import Given
 
 EMPTY = Chunk(
     iteration=0,

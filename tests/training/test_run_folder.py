@@ -42,19 +42,19 @@ def test_folder_that_is_empty_may_be_taken(tmp_path):
 
 def test_folder_with_content_is_refused(tmp_path):
     (tmp_path / "precious").touch()
-    with pytest.raises(OSError, match="choose another --out or remove it"):
+    with pytest.raises(OSError, match="choose another folder or remove it"):
         claim(tmp_path)
 
 
 def test_file_in_place_of_the_folder_is_refused(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="choose another --out"):
+    with pytest.raises(OSError, match="choose another folder"):
         claim(tmp_path / "file")
 
 
 def test_folder_that_cannot_be_made_says_why(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(OSError, match=r"Cannot create .*: Not a directory; .*--out"):
+    with pytest.raises(OSError, match=r"Cannot create .*: Not a directory; .*folder"):
         claim(tmp_path / "file" / "run")
 
 
@@ -100,13 +100,13 @@ def test_of_data_only_shape_and_type_are_settings(data):
 
 
 def test_function_is_named():
-    assert as_json({"inputs": brightness}) == {"inputs": "brightness"}
+    assert as_json({"inputs": brightness}) == {"inputs": "tests:brightness"}
 
 
 def test_settings_become_json_with_their_types():
     assert as_json(Outer()) == {
-        "type": "Outer",
-        "inner": {"type": "Inner", "sizes": [1, 2]},
+        "type": "tests:Outer",
+        "inner": {"type": "tests:Inner", "sizes": [1, 2]},
         "colour": "red",
         "temperature": "inf",
     }

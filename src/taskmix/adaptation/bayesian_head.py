@@ -69,6 +69,13 @@ class BayesianHead:
 
     Classes are regressed on centred one-hot targets, without the unknown factor; a learned scale
     stands before the softmax, and the evidence of labels is that of every label given the others.
+
+    Examples
+    --------
+    >>> import taskmix as tm
+    >>> head = BayesianHead(tm.MLP(inputs=2, outputs=8, activation="tanh"), inputs=2, width=8)
+    >>> head.init(jax.random.key(0)).location.shape
+    (11, 1)
     """
 
     features: Model = MLP(hidden=(40, 40), outputs=32, activation="tanh", init_scale=0.0)

@@ -62,6 +62,12 @@ class TaskModel(Protocol):
     """From a cluster's parameters and a support set to a prediction; every method is of one task.
 
     Padding is replaced by zeros before anything comes here; its mask is false.
+
+    Examples
+    --------
+    >>> import taskmix as tm
+    >>> isinstance(tm.BayesianHead(), TaskModel)
+    True
     """
 
     @property

@@ -16,8 +16,14 @@ import jax
 import optax
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from taskmix.adaptation import BayesianHead, TaskModel, TaskResult, meta_optimiser
-from taskmix.adaptation.gradient import task_weights
+from taskmix.adaptation import (
+    BayesianHead,
+    MetaOptimiser,
+    TaskModel,
+    TaskResult,
+    annealed_optimiser,
+)
+from taskmix.adaptation.means import task_weights
 from taskmix.baselines.single import check_positive, query_info, single_prediction, size
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Likelihood
@@ -38,6 +44,12 @@ class SingleModel:
     """Minimise the task model's loss, averaged over the tasks of a batch and some that were kept.
 
     The tasks kept are a uniform sample of all tasks seen.
+
+    Examples
+    --------
+    >>> import taskmix as tm
+    >>> tm.SingleModel(tm.BayesianHead(), reservoir=40).told.value
+    'nothing'
     """
 
     task_model: TaskModel = BayesianHead()
@@ -52,6 +64,8 @@ class SingleModel:
     """Tasks among them that stand beside the new ones in each update."""
     updates: int = 1
     """Updates per batch."""
+    meta_optimiser: MetaOptimiser = dataclasses.field(default=optax.adam, kw_only=True)
+    """From a rate, or a schedule of rates, to what makes updates of gradients: one of optax's."""
 
     told = Told.NOTHING
 
@@ -126,4 +140,6 @@ class SingleModel:
         return Rehearsal(self.updates, self.rehearsed)
 
     def _optimiser(self) -> optax.GradientTransformation:
-        return meta_optimiser(self.meta_rate, self.anneal_over, self.meta_clip)
+        return annealed_optimiser(
+            self.meta_rate, self.anneal_over, self.meta_clip, self.meta_optimiser
+        )

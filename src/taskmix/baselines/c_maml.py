@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Key, PyTree
 
-from taskmix.adaptation.gradient import task_weights, weighted_mean
+from taskmix.adaptation.means import task_weights, weighted_mean
 from taskmix.baselines.consolidation import choose
 from taskmix.baselines.maml import Initialisation, MAMLState
 from taskmix.baselines.single import check_not_negative, check_positive
@@ -43,6 +43,11 @@ class CMAML(Initialisation):
       ones, L(phi) > (1 + threshold) * L(theta), the fast ones start from them again.
     - Modulated updates: theta moves as in MAML, its rate times 1 - exp(-modulation * L(theta)),
       so that what is known already is not learned over and over.
+
+    Examples
+    --------
+    >>> CMAML().told.value
+    'nothing'
     """
 
     fast_rate: float = 0.05

@@ -48,7 +48,7 @@ class Quadratic(eqx.Module):
 
 def begins_phase(batch: TaskBatch) -> Bool[Array, ""]:
     """Whether the batch is the first of a new phase."""
-    if batch.hints is None:
+    if batch.hints is None or batch.hints.boundary is None:
         raise ValueError(
             "This learner has to be told where a phase begins; pass hints with the batch."
         )

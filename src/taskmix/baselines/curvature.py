@@ -10,8 +10,9 @@ import jax
 from jaxtyping import Array, Float, Key, PyTree
 
 from taskmix.adaptation import TaskResult, mean_gradient, query_result
-from taskmix.adaptation.gradient import task_weights
+from taskmix.adaptation.means import task_weights
 from taskmix.baselines.maml import MAML
+from taskmix.likelihood import Likelihood, Scoring
 from taskmix.models.kronecker import Factors, checked_tapped, fisher_factors
 from taskmix.tasks import Examples, TaskBatch
 
@@ -29,6 +30,7 @@ class CurvatureMAML(MAML):
     def __post_init__(self) -> None:
         super().__post_init__()
         checked_tapped(self.model)
+        _scoring(self.likelihood)
 
     def _gradient_and_curvature(
         self, objective: Objective, params: PyTree, batch: TaskBatch, key: Key[Array, ""]
@@ -39,7 +41,7 @@ class CurvatureMAML(MAML):
         def judge(
             params: PyTree, support: Examples, query: Examples, key: Key[Array, ""]
         ) -> tuple[Float[Array, ""], tuple[TaskResult, tuple[Factors, ...]]]:
-            score = partial(self.likelihood.random_score, key)
+            score = partial(_scoring(self.likelihood).random_score, key)
             adapted = self._adapt(params, support)
             outputs, factors = fisher_factors(model, adapted, query.x, query.mask, score)
             result = query_result(self.likelihood, outputs, query)
@@ -48,3 +50,12 @@ class CurvatureMAML(MAML):
         keys = jax.random.split(key, batch.query.mask.shape[0])
         tasks, weights = (batch.support, batch.query, keys), task_weights(batch)
         return mean_gradient(model, judge, params, *tasks, weights=weights)
+
+
+def _scoring(likelihood: Likelihood) -> Scoring:
+    if not isinstance(likelihood, Scoring):
+        raise ValueError(
+            f"likelihood is {likelihood}; curvature needs one with `random_score`, such as "
+            f"Gaussian or Categorical."
+        )
+    return likelihood

@@ -39,6 +39,11 @@ class EWC(Initialisation):
     to the scale of the loss). A phase is not stored, so F_t is gathered on the way: the
     mean over the last ``window`` batches of a phase, those long past fading out
     exponentially, each at the initialisation of its time.
+
+    Examples
+    --------
+    >>> EWC(strength=1.0).told.value
+    'boundaries'
     """
 
     strength: float = 10.0
@@ -91,7 +96,13 @@ class EWC(Initialisation):
 
 @dataclasses.dataclass(frozen=True)
 class OnlineEWC(EWC):
-    """One penalty instead of one a phase: F <- decay * F + F_t, around the latest theta*."""
+    """One penalty instead of one a phase: F <- decay * F + F_t, around the latest theta*.
+
+    Examples
+    --------
+    >>> OnlineEWC(strength=1.0).told.value
+    'boundaries'
+    """
 
     decay: float = 1.0
     """What is left of the earlier importance when a phase ends, between 0 and 1."""

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PyTree
 
-from taskmix.adaptation.gradient import task_weights, weighted_mean
+from taskmix.adaptation.means import task_weights, weighted_mean
 from taskmix.baselines.consolidation import begins_phase
 from taskmix.baselines.curvature import CurvatureMAML
 from taskmix.baselines.maml import MAMLState
@@ -47,6 +47,11 @@ class OnlineLaplace(CurvatureMAML):
     as much as the present one if both are equally long. The sum of two products is replaced
     by the nearest product. Parameters without curvature, the biases and shifts of ``Conv4``, are
     not held back.
+
+    Examples
+    --------
+    >>> OnlineLaplace(strength=1.0).told.value
+    'boundaries'
     """
 
     strength: float = 100.0

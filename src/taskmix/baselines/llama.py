@@ -24,6 +24,11 @@ class LLAMA(CurvatureMAML):
     H is the damped Fisher information of a query example at phi; the gradient flows through
     both terms. A loss is the mean over a query set, as everywhere here, so eta weighs
     log det H against the mean and not the sum.
+
+    Examples
+    --------
+    >>> LLAMA(eta=0.1).told.value
+    'nothing'
     """
 
     eta: float = 1e-6

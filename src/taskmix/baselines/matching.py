@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from taskmix.adaptation import meta_optimiser
+from taskmix.adaptation import annealed_optimiser
 from taskmix.baselines.metric import LOG_ZERO, MetricLearner, memberships
 from taskmix.baselines.single import check_positive
 from taskmix.models import LSTM
@@ -43,6 +43,12 @@ class Matching(MetricLearner):
 
     With full context, g reads the support set as a sequence (its order matters) and f
     attends to it several times; without, both are the encoder's.
+
+    Examples
+    --------
+    >>> import taskmix as tm
+    >>> Matching(tm.Conv4(size=16), full_context=False).told.value
+    'nothing'
     """
 
     anneal_over: int = 0
@@ -59,7 +65,7 @@ class Matching(MetricLearner):
         check_positive(scale=self.scale, reads=self.reads)
 
     def optimiser(self) -> optax.GradientTransformation:
-        return meta_optimiser(self.meta_rate, self.anneal_over)
+        return annealed_optimiser(self.meta_rate, self.anneal_over, optimiser=self.meta_optimiser)
 
     def init_comparison(self, key: Key[Array, ""]) -> FullContext | tuple[()]:
         if not self.full_context:

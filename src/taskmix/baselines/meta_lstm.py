@@ -18,14 +18,15 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from taskmix.adaptation import (
+    MetaOptimiser,
     TaskResult,
+    annealed_optimiser,
     clip_scale,
-    meta_optimiser,
     one_after_the_other,
     query_result,
     task_loss,
 )
-from taskmix.adaptation.gradient import task_weights
+from taskmix.adaptation.means import task_weights
 from taskmix.baselines.single import Single, check_positive, query_info, single_prediction
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Gaussian, Likelihood
@@ -101,6 +102,11 @@ class MetaLSTM(Single):
     and not running ones in tests; its shifts are learned but not adapted; gradients on the
     support set are clipped, without which regression diverges; an update of the rule is from
     all tasks of a batch, not from one.
+
+    Examples
+    --------
+    >>> MetaLSTM(updates=3).told.value
+    'nothing'
     """
 
     model: Model = MLP()
@@ -116,6 +122,8 @@ class MetaLSTM(Single):
     """Largest norm of a gradient on the support set; longer ones are scaled down."""
     meta_clip: float = 0.25
     """Largest norm of the meta-gradient; longer ones are scaled down."""
+    meta_optimiser: MetaOptimiser = dataclasses.field(default=optax.adam, kw_only=True)
+    """From a rate, or a schedule of rates, to what makes updates of gradients: one of optax's."""
 
     told = Told.NOTHING
 
@@ -226,9 +234,8 @@ class MetaLSTM(Single):
         return LSTM(inputs=4, units=self.hidden)
 
     def _optimiser(self) -> optax.GradientTransformation:
-        return optax.chain(
-            optax.clip_by_global_norm(self.meta_clip),
-            meta_optimiser(self.meta_rate, self.anneal_over),
+        return annealed_optimiser(
+            self.meta_rate, self.anneal_over, self.meta_clip, self.meta_optimiser
         )
 
 

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
 
-from taskmix.adaptation.gradient import task_weights, weighted_mean
+from taskmix.adaptation import MetaOptimiser
+from taskmix.adaptation.means import task_weights, weighted_mean
 from taskmix.baselines.single import Single, check_positive, single_info, single_prediction
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Categorical, Likelihood, masked_mean
@@ -51,6 +52,8 @@ class MetricLearner(Single, abc.ABC):
     """Filters of a convolution; None for as many as the model has."""
     memory: float = 0.9
     """How much of the running statistics a batch leaves as it is."""
+    meta_optimiser: MetaOptimiser = dataclasses.field(default=optax.adam, kw_only=True)
+    """From a rate, or a schedule of rates, to what makes updates of gradients: one of optax's."""
 
     told = Told.NOTHING
 

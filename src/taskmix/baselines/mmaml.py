@@ -125,6 +125,11 @@ class MMAML(MAML):
 
     The embedding is the mean encoding of the support examples. The modulation stays as it is
     while the inner loop adapts the network under it.
+
+    Examples
+    --------
+    >>> MMAML(embedding=8).told.value
+    'nothing'
     """
 
     embedding: int = 32

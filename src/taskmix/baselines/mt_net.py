@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from taskmix.adaptation import TaskResult, mean_gradient, query_result
-from taskmix.adaptation.gradient import task_weights
+from taskmix.adaptation.means import task_weights
 from taskmix.baselines.maml import MAML, MAMLState
 from taskmix.baselines.single import single_info
 from taskmix.learner import Info
@@ -78,6 +78,11 @@ class MTNet(MAML):
 
     Per task one mask M is drawn and used in all inner steps, W <- W - rate * M * grad W,
     alike in training and in prediction.
+
+    Examples
+    --------
+    >>> MTNet(masked=False).told.value
+    'nothing'
     """
 
     masked: bool = True

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from taskmix.adaptation import Gradient, TaskModel, TaskResult, over_rows
-from taskmix.adaptation.gradient import task_weights
+from taskmix.adaptation.means import task_weights
 from taskmix.baselines.alpaca import SingleModel, SingleModelState
 from taskmix.baselines.single import query_info
 from taskmix.learner import Info, Prediction, Told
@@ -26,6 +26,11 @@ class PerFamily(SingleModel):
     """Independent copies of a learner with a single task model, each with its own reservoir.
 
     Each learns from its own tasks of a batch; a family that has none there is left alone.
+
+    Examples
+    --------
+    >>> PerFamily(families=2).told.value
+    'family'
     """
 
     task_model: TaskModel = Gradient()
@@ -96,7 +101,7 @@ class PerFamily(SingleModel):
 
 
 def _family(hints: Hints | None) -> Int[Array, "*tasks"]:
-    if hints is None:
+    if hints is None or hints.family is None:
         raise ValueError(
             "This learner has to be told the family of each task; pass hints with the batch."
         )

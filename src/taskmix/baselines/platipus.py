@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from taskmix.adaptation import clip_scale, mean_gradient, over_rows, query_result, task_loss
-from taskmix.adaptation.gradient import task_weights
+from taskmix.adaptation.means import task_weights
 from taskmix.baselines.maml import MAML, MAMLState
 from taskmix.baselines.normal import DiagonalNormal
 from taskmix.baselines.single import single_info, single_prediction, size
@@ -43,6 +43,11 @@ class PLATIPUS(MAML):
 
     At prediction theta is drawn from p. Gradients of mu are clipped like those of the
     adaptation.
+
+    Examples
+    --------
+    >>> PLATIPUS(samples=2).told.value
+    'nothing'
     """
 
     kl_weight: float = 0.025

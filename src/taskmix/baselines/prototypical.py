@@ -22,6 +22,12 @@ class Prototypical(MetricLearner):
 
     The paper updates after every task and this after every batch, so that its 2000 tasks
     between two halvings of the rate are 2000 batches here.
+
+    Examples
+    --------
+    >>> import taskmix as tm
+    >>> Prototypical(tm.Conv4(size=16)).told.value
+    'nothing'
     """
 
     halve_every: int = 2000
@@ -32,7 +38,7 @@ class Prototypical(MetricLearner):
         check_positive(halve_every=self.halve_every)
 
     def optimiser(self) -> optax.GradientTransformation:
-        return optax.adam(
+        return self.meta_optimiser(
             optax.exponential_decay(self.meta_rate, self.halve_every, 0.5, staircase=True)
         )
 

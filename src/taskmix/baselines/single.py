@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from taskmix.adaptation import TaskResult
-from taskmix.adaptation.gradient import query_errors, task_weights, weighted_mean
+from taskmix.adaptation.means import query_errors, task_weights, weighted_mean
 from taskmix.learner import Info, Prediction, State
 from taskmix.likelihood import Likelihood
 from taskmix.models import Model

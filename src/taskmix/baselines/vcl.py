@@ -36,6 +36,11 @@ class VCL(Initialisation):
     q is a normal distribution with independent parameters. p is the q with which the last
     phase ended, and N(0, 1) in the first one. A prediction is the mean over initialisations
     from q, drawn with a fixed key so that it is a function of the state.
+
+    Examples
+    --------
+    >>> VCL(samples=2).told.value
+    'boundaries'
     """
 
     phase_tasks: int = 200

@@ -15,13 +15,13 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from taskmix.adaptation import TaskResult, mean_gradient, meta_optimiser
-from taskmix.adaptation.gradient import task_weights
+from taskmix.adaptation import MetaOptimiser, TaskResult, annealed_optimiser, mean_gradient
+from taskmix.adaptation.means import task_weights
 from taskmix.baselines.metric import among_present, class_means, encoder_like, memberships
 from taskmix.baselines.single import Single, check_positive, query_info, single_prediction
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Categorical, Gaussian, Likelihood, masked_mean
-from taskmix.models import MLP, Encoder, Model
+from taskmix.models import MLP, Encoder, Model, outputs_of
 from taskmix.models.mlp import Linear
 from taskmix.tasks import Examples, Hints, TaskBatch
 
@@ -84,6 +84,11 @@ class Versa(Single):
 
     Images are normalised by the statistics of their call, as in Conv4 and the paper's code.
     Its dropout is left out, since no other method has any.
+
+    Examples
+    --------
+    >>> Versa(samples=2).told.value
+    'nothing'
     """
 
     model: Model = MLP()
@@ -100,6 +105,8 @@ class Versa(Single):
     """Convolutions (images): 4 to compare with other methods, 5 in the paper's code."""
     width: int | None = None
     """Filters of a convolution; None for as many as the model has, 64 in the paper's code."""
+    meta_optimiser: MetaOptimiser = dataclasses.field(default=optax.adam, kw_only=True)
+    """From a rate, or a schedule of rates, to what makes updates of gradients: one of optax's."""
 
     told = Told.NOTHING
 
@@ -126,7 +133,7 @@ class Versa(Single):
             None if self._classes else _init(pairs, (size + 1, hidden, hidden)),
             *(_init(k, sizes) for k, sizes in zip(keys, (wide, wide, narrow, narrow), strict=True)),
         )
-        return VersaState(params, meta_optimiser(self.meta_rate, self.anneal_over).init(params))
+        return VersaState(params, self._optimiser().init(params))
 
     def step(
         self, state: VersaState, batch: TaskBatch, key: Key[Array, ""]
@@ -145,9 +152,7 @@ class Versa(Single):
         keys = jax.random.split(key, batch.query.mask.shape[0])
         tasks, weights = (batch.support, batch.query, keys), task_weights(batch)
         gradient, judged = mean_gradient(self.model, judge, state.params, *tasks, weights=weights)
-        updates, optimiser = meta_optimiser(self.meta_rate, self.anneal_over).update(
-            gradient, state.optimiser
-        )
+        updates, optimiser = self._optimiser().update(gradient, state.optimiser)
         state = VersaState(optax.apply_updates(state.params, updates), optimiser)
         return state, query_info(self.likelihood, judged, batch)
 
@@ -228,6 +233,9 @@ class Versa(Single):
             return MLP(self.model.inputs, tuple(hidden), last, FEATURE_SCALE)
         return encoder_like(self.model, self.width, self.blocks, affine=False)
 
+    def _optimiser(self) -> optax.GradientTransformation:
+        return annealed_optimiser(self.meta_rate, self.anneal_over, optimiser=self.meta_optimiser)
+
     @property
     def _feature_count(self) -> int:
         extractor = self._extractor
@@ -242,7 +250,7 @@ class Versa(Single):
     @property
     def _output_count(self) -> int:
         """Classes, or dimensions of a target."""
-        return self.model.outputs  # type: ignore[attr-defined]
+        return outputs_of(self.model)
 
 
 def _mean_pairs(

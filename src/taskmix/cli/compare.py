@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import signal
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from functools import partial
-from itertools import chain
-from multiprocessing import get_context
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,30 +11,13 @@ from rich.console import Console
 
 from taskmix.cli.flags import Flat, first_argument, parse
 from taskmix.cli.interruptions import interruptible, owned
-from taskmix.cli.output import console_for, show
-from taskmix.cli.settings import chosen_experiment, with_experiment
-from taskmix.experiments import (
-    EXPERIMENTS,
-    Experiment,
-    build_learner,
-    compare,
-    method,
-    methods_for,
-    run_method,
-)
+from taskmix.cli.output import show
+from taskmix.cli.settings import chosen_experiment, parsed_experiment, with_experiment
+from taskmix.experiments import EXPERIMENTS, Experiment, methods_for
+from taskmix.experiments.comparison import Plan, planned
 from taskmix.experiments.group import Keeping
-from taskmix.experiments.methods import TASK_MODELS, learner_class
-from taskmix.experiments.summary import Summary
-from taskmix.files import write_json
-from taskmix.learner import Learner
-from taskmix.machine import ONE_THREAD
-from taskmix.report import loss_figure, overview_figure, read_runs, responsibility_figure
-from taskmix.training import Settings
-from taskmix.training.loop import check_seeds
-from taskmix.training.watch import SIGNALS, Request, StopRequest, end_with_parent
-
-# Spawned, because a process that has used JAX must not be forked.
-SPAWN = get_context("spawn")
+from taskmix.experiments.workers import request_for
+from taskmix.report import comparison_figures
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,159 +41,34 @@ class CompareFlags(SeveralFlags):
 
     methods: tuple[str, ...] = ()
     """Some of those that `taskmix methods` lists; NAME:paper for a paper's own rule, mixture:4 for
-    four components, NAME:bayesian-head for a task model, mixture:4:bayesian-head for both
-    (default: all that can do the experiment)."""
+    four components, NAME:bayesian-head for a task model, NAME:meta_rate=0.01 for any setting, or
+    several of these (default: all that can do the experiment)."""
 
 
 def main(arguments: Sequence[str]) -> None:
     name = first_argument(arguments, "experiment", EXPERIMENTS, "taskmix compare")
-    asked_for = with_experiment(CompareFlags, chosen_experiment(name, arguments[1:]))
+    default = chosen_experiment(name, arguments[1:])
+    asked_for = with_experiment(CompareFlags, default)
     flags: Any = parse(asked_for, arguments[1:], f"taskmix compare {name}")
+    experiment = parsed_experiment(default, flags)
     out = flags.out or Path("runs", f"compare-{name}")
-    methods = flags.methods or methods_for(flags.experiment.learner_settings()["likelihood"])
-    plan = planned(name, methods, flags)
-    request = plan.request()
+    methods = flags.methods or methods_for(experiment.shared().likelihood)
+    plan = plan_of(name, methods, experiment, flags)
+    request = request_for(plan.workers)
     with owned(out, ["compare", *arguments]), interruptible(out, request):
         comparison = plan.train(out, request)
-    show(Console(), comparison, out, draw(out, methods, comparison))
+    show(Console(), comparison, out, comparison_figures(out))
 
 
-@dataclasses.dataclass(frozen=True)
-class Plan:
-    """Methods and seeds to be trained; everything that can be wrong with them has been checked."""
-
-    experiment: str
-    learners: Mapping[str, Learner]
-    flags: Any
-    """``SeveralFlags`` with an experiment."""
-
-    def request(self) -> Request:
-        """One to stop, which all workers hear."""
-        return StopRequest() if self.flags.workers == 1 else SPAWN.Value("i", 0)
-
-    def train(self, out: Path, request: Request) -> dict[str, Any]:
-        """Train every method on every seed and write what came out.
-
-        Runs that have ended are left as they are, those that were interrupted go on.
-        """
-        flags, workers = self.flags, self.flags.workers
-        # Only what a worker process can be sent: the class of the flags is made on the spot.
-        console = partial(console_for, flags.quiet, plain=workers > 1)
-        train = partial(
-            _train, self.experiment, flags.experiment, flags.training, flags.keeping, out, console
-        )
-        groups = [flags.seeds[first::workers] for first in range(workers)]
-        jobs = [(name, one, seeds) for name, one in self.learners.items() for seeds in groups]
-        jobs = [job for job in jobs if job[-1]]
-        if workers == 1:
-            summaries = [train(request, *job) for job in jobs]
-        else:
-            summaries = _shared_out(train, jobs, workers, request)
-        told = {name: learner.told.value for name, learner in self.learners.items()}
-        comparison = compare(self.experiment, told, chain.from_iterable(summaries))
-        write_json(out / "comparison.json", comparison)
-        return comparison
-
-
-def planned(experiment: str, methods: Sequence[str], flags: Any) -> Plan:
-    """Whatever is wrong is said here, before any folder exists."""
-    if not methods or len(set(methods)) != len(methods):
-        raise ValueError(f"--methods is {list(methods)}; name at least one, and each once.")
-    if flags.workers < 1:
-        raise ValueError(f"--workers is {flags.workers}; it must be at least 1.")
-    settings = flags.experiment.learner_settings()
-    learners = {name: variant(name, settings) for name in methods}
-    check_seeds(flags.seeds)
-    flags.experiment.stream()
-    return Plan(experiment, learners, flags)
-
-
-def variant(name: str, settings: Mapping[str, Any]) -> Learner:
-    """``mixture:4:bayesian-head``: after the method's name, in any order, a number of components,
-    a rule (``paper``) and a task model, each at most once."""
-    base, *parts = name.split(":")
-    numbers = [part for part in parts if part.isdigit()]
-    models = [part for part in parts if part in TASK_MODELS]
-    rules = [part for part in parts if part not in {*numbers, *models}]
-    if max(map(len, (numbers, models, rules))) > 1:
-        raise ValueError(f"{name} says the same thing twice; give each part once.")
-    build = method(base).rule(rules[0] if rules else "ours")
-    fields = {field.name for field in dataclasses.fields(learner_class(build))}
-    if numbers and "components" not in fields:
-        raise ValueError(f"{base} has no number of components; leave {numbers[0]} out of {name}.")
-    own = {"components": int(numbers[0])} if numbers else {}
-    return build_learner(build, settings, own, models[0] if models else None)
-
-
-def _train(
-    label: str,
-    experiment: Experiment,
-    training: Settings,
-    keeping: Keeping,
-    out: Path,
-    console: Callable[[], Console],
-    request: Request,
-    name: str,
-    learner: Learner,
-    seeds: Sequence[int],
-) -> list[Summary]:
-    labels = {"experiment": label, "method": name}
-    folder = partial(_folder, out / name.replace(":", "-"))
-    return run_method(
-        experiment, labels, learner, seeds, folder, training, console(), keeping, request
+def plan_of(name: str, methods: Sequence[str], experiment: Experiment, flags: Any) -> Plan:
+    """What ``SeveralFlags`` with those of an experiment ask for."""
+    return planned(
+        methods,
+        experiment,
+        flags.seeds,
+        flags.training,
+        flags.keeping,
+        flags.workers,
+        flags.quiet,
+        name,
     )
-
-
-def _shared_out(
-    train: Callable[..., list[Summary]], jobs: Sequence[tuple], workers: int, request: Request
-) -> list[list[Summary]]:
-    """What ``train`` gives for every job, each done by one of several processes."""
-    with ProcessPoolExecutor(
-        workers, mp_context=SPAWN, initializer=_begin_worker, initargs=(request,)
-    ) as pool:
-        each = [pool.submit(_in_worker, train, *job) for job in jobs]
-        try:
-            return [job.result() for job in each]
-        except BrokenProcessPool:
-            raise OSError(
-                "A worker process has died, perhaps for want of memory; what it had done is kept. "
-                "Give the command again, with fewer --workers in another --out if need be."
-            ) from None
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def _in_worker(train: Callable[..., list[Summary]], *job: Any) -> list[Summary]:
-    return train(_heard, *job)
-
-
-_heard: Request = StopRequest()
-"""In a worker process: the request that it shares with the process which started it."""
-
-
-def _begin_worker(request: Request) -> None:
-    """A worker has one core to itself; threads of its own would only contend for it."""
-    global _heard
-    _heard = request
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD}"
-    # Signals may reach every process of a group; the first of them passes them on as a request.
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-    end_with_parent()
-
-
-def _folder(parent: Path, seed: int) -> Path:
-    return parent / f"seed-{seed}"
-
-
-def draw(out: Path, methods: Sequence[str], comparison: Mapping[str, Any]) -> list[Path]:
-    """All methods at the end and over time, and responsibilities in one figure a method."""
-    runs = read_runs(out)
-    figures = list(loss_figure(runs, out / "figures" / runs[0].measure))
-    if len(methods) > 1 and len(runs[0].phases) > 1:
-        figures += overview_figure(comparison, out / "figures" / "overview")
-    for name in methods:
-        own = [run for run in runs if run.method == name]
-        path = out / "figures" / f"responsibilities-{name.replace(':', '-')}"
-        figures += responsibility_figure(own, path)
-    return figures

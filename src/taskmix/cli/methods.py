@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +11,8 @@ from rich.console import Console
 
 from taskmix.baselines.single import size
 from taskmix.cli.flags import parse
-from taskmix.experiments import METHODS, Experiment, FewShot, Method, Regression, build_learner
-from taskmix.learner import Growing
+from taskmix.experiments import METHODS, Experiment, FewShot, Method, Regression, Shared
+from taskmix.learner import Growing, visible
 from taskmix.tasks import Examples, Hints, TaskBatch
 
 ROW = "{:15} {:10} {:>10} {:>10} {}"
@@ -41,25 +40,38 @@ def main(arguments: Sequence[str]) -> None:
             method.told.value,
             "" if method.classes_only else parameters_of(method, regression, few_points),
             parameters_of(method, images, few_images),
-            f"{method.reference} {method.year}",
+            " ".join(filter(None, (method.reference, str(method.year or "")))),
         )
         console.print(row, f"    {method.summary}", sep="\n")
+    for name, problem in METHODS.broken.items():
+        console.print(f"{name} cannot be used: {problem}", markup=False)
     console.print(f"\n{NOTE}", style="italic")
 
 
 def parameters_of(method: Method, experiment: Experiment, example: TaskBatch) -> str:
-    """How much a method learns: in all, or for L clusters if their number is open."""
-    learner = build_learner(method.build, experiment.learner_settings(), {})
-    state = jax.eval_shape(learner.init, jax.eval_shape(lambda: jax.random.key(0)), example)
-    if isinstance(learner, Growing):
-        return f"{_per_cluster(method, experiment.learner_settings()):,} L"
-    return f"{learner.parameters(state):,}"
+    """How much a method learns: in all, or for L clusters if their number is open.
+
+    A learner of somebody else's may not be made for every experiment.
+    """
+    shared = experiment.shared()
+    try:
+        learner = method.recipe.build(shared)
+        if isinstance(learner, Growing):
+            return f"{_per_cluster(method, shared):,} L"
+        state = jax.eval_shape(
+            lambda batch: learner.init(jax.random.key(0), visible(learner, batch)), example
+        )
+        return f"{learner.parameters(state):,}"
+    except Exception:
+        if method.year is not None:
+            raise
+        return "-"
 
 
-def _per_cluster(method: Method, settings: Mapping[str, Any]) -> int:
+def _per_cluster(method: Method, shared: Shared) -> int:
     """Parameters of one cluster."""
-    name = method.task_model
-    part = settings["model"] if name is None else settings["task_models"][name]
+    name = method.recipe.task_model
+    part = shared.model if name is None else shared.task_models[name]
     return size(jax.eval_shape(part.init, jax.random.key(0)))
 
 

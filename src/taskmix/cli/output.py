@@ -11,14 +11,6 @@ from rich.console import Console
 from taskmix.report import accuracy_table, comparison_table
 
 
-def console_for(quiet: bool, plain: bool = False) -> Console:
-    """Where progress goes. Standard error is kept for the one line of an error.
-
-    ``plain`` is for several processes that write at once: lines mix, bars do not.
-    """
-    return Console(quiet=quiet, force_terminal=False if plain else None)
-
-
 def show(
     console: Console, comparison: Mapping[str, Any], out: Path, figures: Sequence[Path]
 ) -> None:

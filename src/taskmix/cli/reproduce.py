@@ -9,21 +9,22 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from taskmix.cli.compare import Plan, SeveralFlags, planned
+from taskmix.cli.compare import SeveralFlags, plan_of
 from taskmix.cli.flags import first_argument, parse
 from taskmix.cli.interruptions import interruptible, owned
 from taskmix.cli.output import show
-from taskmix.cli.settings import chosen_experiment, with_experiment
+from taskmix.cli.settings import chosen_experiment, parsed_experiment, with_experiment
+from taskmix.experiments.comparison import Plan, planned
 from taskmix.experiments.outcome import Outcome, read_outcomes
 from taskmix.experiments.stress import (
     OURS,
     SEEDS,
-    STREAMS,
     StressExperiment,
     StressStream,
     chosen,
     verdicts,
 )
+from taskmix.experiments.workers import request_for
 from taskmix.files import replace, write_json
 from taskmix.report import loss_figure, read_runs, responsibility_figure, shot_table
 from taskmix.report.stress import (
@@ -33,7 +34,6 @@ from taskmix.report.stress import (
     stress_markdown,
     stress_table,
 )
-from taskmix.training import Settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,14 +87,6 @@ class StressFlags(SeveralFlags):
     """small: a fifth of the length, to see that all works; its bounds are those of the full."""
 
 
-@dataclasses.dataclass(frozen=True)
-class _OfStream(SeveralFlags):
-    """What a comparison on one of the streams is planned with."""
-
-    experiment: StressExperiment = StressExperiment(STREAMS["paper"].stream)
-    training: Settings = Settings()
-
-
 def main(arguments: Sequence[str]) -> None:
     known = (*FIGURES, TABLE, STRESS)
     name = first_argument(arguments, "figure or table", known, "taskmix reproduce")
@@ -106,12 +98,15 @@ def main(arguments: Sequence[str]) -> None:
         _stress(arguments)
         return
     figure = FIGURES[name]
-    asked_for = with_experiment(SeveralFlags, chosen_experiment(figure.experiment, arguments))
-    flags: Any = parse(asked_for, arguments, f"taskmix reproduce {name}")
+    default = chosen_experiment(figure.experiment, arguments)
+    flags: Any = parse(
+        with_experiment(SeveralFlags, default), arguments, f"taskmix reproduce {name}"
+    )
+    experiment = parsed_experiment(default, flags)
     out = flags.out or Path("runs", name)
     command = ["reproduce", name, *arguments]
-    plan = planned(figure.experiment, figure.methods, flags)
-    request = plan.request()
+    plan = plan_of(figure.experiment, figure.methods, experiment, flags)
+    request = request_for(plan.workers)
     with owned(out, command), interruptible(out, request):
         comparison = plan.train(out, request)
     show(Console(), comparison, out, figure.draw(read_runs(out), out / "figures" / name))
@@ -119,8 +114,10 @@ def main(arguments: Sequence[str]) -> None:
 
 def _table(arguments: Sequence[str]) -> None:
     """One comparison for each number of shots, and a table of them all."""
-    asked_for = with_experiment(TableFlags, chosen_experiment("few-shot", arguments))
-    flags: Any = parse(asked_for, arguments, f"taskmix reproduce {TABLE}")
+    default = chosen_experiment("few-shot", arguments)
+    flags: Any = parse(
+        with_experiment(TableFlags, default), arguments, f"taskmix reproduce {TABLE}"
+    )
     if any(argument.split("=")[0] == "--shot" for argument in arguments):
         raise ValueError(f"{TABLE} has a column for each of --shots; give that instead of --shot.")
     if not flags.shots or len(set(flags.shots)) != len(flags.shots):
@@ -128,10 +125,10 @@ def _table(arguments: Sequence[str]) -> None:
     out = flags.out or Path("runs", TABLE)
     plans = {}
     for shot in flags.shots:
-        experiment = dataclasses.replace(flags.experiment, shot=shot)
-        of_shot = dataclasses.replace(flags, experiment=experiment)
-        plans[shot] = planned("few-shot", TABLE_METHODS, of_shot)
-    request = plans[flags.shots[0]].request()
+        experiment: Any = parsed_experiment(default, flags)
+        experiment = dataclasses.replace(experiment, shot=shot)
+        plans[shot] = plan_of("few-shot", TABLE_METHODS, experiment, flags)
+    request = request_for(flags.workers)
     with owned(out, ["reproduce", TABLE, *arguments]), interruptible(out, request):
         comparisons = {
             shot: plan.train(out / f"{shot}-shot", request) for shot, plan in plans.items()
@@ -147,15 +144,15 @@ def _stress(arguments: Sequence[str]) -> None:
     streams = chosen(flags.streams)
     out = flags.out or Path("runs", STRESS)
     plans = {name: _plan(stress, flags) for name, stress in streams.items()}
-    request = next(iter(plans.values())).request()
+    request = request_for(flags.workers)
     outcomes: dict[str, list[Outcome]] = {}
     results: list[StressResult] = []
     figures: list[Path] = []
     with owned(out, ["reproduce", STRESS, *arguments]), interruptible(out, request):
         for name, plan in plans.items():
             plan.train(out / name, request)
-            seeds = plan.flags.seeds
-            outcomes[name] = [one for one in read_outcomes(out / name) if one.seed in seeds]
+            ended = read_outcomes(out / name)
+            outcomes[name] = [one for one in ended if one.seed in plan.seeds]
             results.append(_judged(streams[name], outcomes))
             figures += _picture(out / name, out / "figures" / name)
             # After every stream, so that what is known can be looked at.
@@ -171,16 +168,15 @@ def _stress(arguments: Sequence[str]) -> None:
 
 
 def _plan(stress: StressStream, flags: StressFlags) -> Plan:
-    experiment = StressExperiment.at(flags.scale, stress.stream)
-    of_stream = _OfStream(
-        seeds=flags.seeds[: stress.most_seeds],
+    return planned(
+        stress.methods,
+        StressExperiment.at(flags.scale, stress.stream),
+        flags.seeds[: stress.most_seeds],
         keeping=flags.keeping,
         workers=flags.workers,
         quiet=flags.quiet,
-        experiment=experiment,
-        training=experiment.training(),
+        name=f"{STRESS}-{stress.name}",
     )
-    return planned(f"{STRESS}-{stress.name}", stress.methods, of_stream)
 
 
 def _judged(stress: StressStream, outcomes: Mapping[str, Sequence[Outcome]]) -> StressResult:

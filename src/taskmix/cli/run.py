@@ -11,19 +11,20 @@ from rich.console import Console
 
 from taskmix.cli.flags import Flat, first_argument, parse, peek
 from taskmix.cli.interruptions import interruptible, remember
-from taskmix.cli.output import console_for, show
+from taskmix.cli.output import show
 from taskmix.cli.settings import (
     chosen_experiment,
-    decided_elsewhere,
     learner_flags,
     own_settings,
+    parsed_experiment,
     with_experiment,
     with_learner,
 )
-from taskmix.experiments import EXPERIMENTS, build_learner, compare, method, run_method
+from taskmix.evaluation import further_measures
+from taskmix.experiments import EXPERIMENTS, combined, fit, method
 from taskmix.experiments.group import Keeping
 from taskmix.report import loss_figure, read_run, responsibility_figure
-from taskmix.training.loop import check_seeds
+from taskmix.training.moments import check_seeds
 from taskmix.training.watch import StopRequest
 
 DEFAULT_METHOD = "nonparametric"
@@ -54,44 +55,42 @@ def main(arguments: Sequence[str]) -> None:
     name = first_argument(arguments, "experiment", EXPERIMENTS, "taskmix run")
     given, arguments = ["run", *arguments], arguments[1:]
     chosen = method(peek(arguments, "method", DEFAULT_METHOD))
-    build = chosen.rule(peek(arguments, "rule", "ours"))
-    experiment = chosen_experiment(name, arguments)
-    decided = decided_elsewhere(build, experiment.learner_settings())
-    every = with_experiment(RunFlags, experiment)
-    parts: tuple[Any, ...] = (every, experiment, experiment.training())
+    recipe = chosen.rule(peek(arguments, "rule", "ours"))
+    default = chosen_experiment(name, arguments)
+    every = with_experiment(RunFlags, default)
+    parts: tuple[Any, ...] = (every, default, default.training())
     taken = {field.name for part in parts for field in dataclasses.fields(part)}
-    learner = learner_flags(build, decided, taken)
+    learner = learner_flags(recipe, default.shared(), taken)
     command = f"taskmix run {name} --method {chosen.name}"
     flags: Any = parse(with_learner(every, learner), arguments, command)
+    experiment = parsed_experiment(default, flags)
     called = "-".join(filter(None, (chosen.name, flags.task_model)))
     out = flags.out or Path("runs", name, called, f"seed-{flags.seed}")
-    labels = {"experiment": name, "method": chosen.name, "rule": flags.rule}
-    trained = build_learner(
-        build,
-        flags.experiment.learner_settings(),
-        own_settings(flags.learner, decided),
-        flags.task_model or None,
-    )
     # Whatever is wrong is said before the folder exists.
-    flags.experiment.stream()
+    trained = recipe.build(
+        experiment.shared(), own_settings(flags.learner), flags.task_model or None
+    )
+    stream = experiment.stream()
     check_seeds([flags.seed])
     remember(out, given)
     request = StopRequest()
     with interruptible(out, request):
-        summaries = run_method(
-            flags.experiment,
-            labels,
+        fitted = fit(
             trained,
+            experiment,
             [flags.seed],
-            lambda seed: out,
-            flags.training,
-            console_for(flags.quiet),
-            flags.keeping,
-            request,
+            out=out,
+            settings=flags.training,
+            keeping=flags.keeping,
+            labels={"experiment": name, "method": chosen.name, "rule": flags.rule},
+            quiet=flags.quiet,
+            request=request,
+            stream=stream,
         )
     runs = [read_run(out)]
     figures = [
         *loss_figure(runs, out / "figures" / runs[0].measure),
         *responsibility_figure(runs, out / "figures" / "responsibilities"),
     ]
-    show(Console(), compare(name, {chosen.name: trained.told.value}, summaries), out, figures)
+    told = {chosen.name: trained.told.value}
+    show(Console(), combined(name, told, fitted.summaries, further_measures()), out, figures)

@@ -21,6 +21,11 @@ from taskmix.evaluation.intervals import OVER_SEEDS as OVER_SEEDS
 from taskmix.evaluation.intervals import OVER_TASKS as OVER_TASKS
 from taskmix.evaluation.intervals import over_seeds as over_seeds
 from taskmix.evaluation.intervals import over_tasks as over_tasks
+from taskmix.evaluation.measures import MEASURES as MEASURES
+from taskmix.evaluation.measures import Course as Course
+from taskmix.evaluation.measures import Measure as Measure
+from taskmix.evaluation.measures import computed as computed
+from taskmix.evaluation.measures import further_measures as further_measures
 from taskmix.evaluation.protocol import Evaluation as Evaluation
 from taskmix.evaluation.protocol import evaluate as evaluate
 from taskmix.evaluation.protocol import family_measures as family_measures

@@ -12,9 +12,9 @@ import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 from taskmix.evaluation.intervals import over_tasks
-from taskmix.learner import Learner, Prediction, State, Told
+from taskmix.learner import Learner, Prediction, State, visible_hints
 from taskmix.likelihood import masked_mean
-from taskmix.tasks import Examples, Hints, TaskBatch
+from taskmix.tasks import Examples, Hints, Task, TaskBatch
 
 LEVEL = 0.9
 """Probability of the intervals that targets are compared with."""
@@ -57,16 +57,11 @@ def evaluate(
     support, query = jax.tree.map(
         lambda leaf: leaf.reshape(families * tasks, *leaf.shape[2:]), (test.support, test.query)
     )
-    if learner.told is not Told.NOTHING and test.hints is None:
-        raise ValueError(
-            "The learner is told facts about the stream, but the test tasks have no hints; "
-            "give them hints, or use a learner whose `told` is NOTHING."
-        )
 
-    def judge(drawn: TaskBatch) -> tuple[Array, ...]:
-        task = load(drawn)
-        support, query = task.support, task.query
-        hints = None if learner.told is Told.NOTHING else task.hints
+    def judge(drawn: Task) -> tuple[Array, ...]:
+        loaded = load(TaskBatch(drawn.support, drawn.query, drawn.hints))
+        support, query = loaded.support, loaded.query
+        hints = visible_hints(learner, drawn.hints)
         prediction = learner.predict(state, support, query.x, hints, query.mask)
 
         def score(predicted: Array) -> Float[Array, ""]:
@@ -82,7 +77,7 @@ def evaluate(
             _covered(prediction, query),
         )
 
-    each = TaskBatch(support, query, _hints_of_each_task(test.hints))
+    each = Task(support, query, _hints_of_each_task(test.hints, families * tasks))
     at_once = None if learner.one_at_a_time else min(chunk, families * tasks)
     judged = jax.lax.map(judge, each, batch_size=at_once)
     return Evaluation(*(leaf.reshape(families, tasks, *leaf.shape[1:]) for leaf in judged))
@@ -100,14 +95,12 @@ def _covered(prediction: Prediction, query: Examples) -> Float[Array, ""]:
     return masked_mean(jnp.mean(within, axis=-1), query.mask)
 
 
-def _hints_of_each_task(hints: Hints | None) -> Hints | None:
+def _hints_of_each_task(hints: Hints | None, tasks: int) -> Hints | None:
+    """With one axis of tasks; no phase begins with a test task."""
     if hints is None:
         return None
-    family = hints.family.reshape(-1)
-    # Assigning the leaves keeps one boundary a task, which the class itself does not know.
-    return eqx.tree_at(
-        lambda h: (h.family, h.boundary), hints, (family, jnp.zeros(family.shape, dtype=bool))
-    )
+    family = None if hints.family is None else hints.family.reshape(-1)
+    return Hints(family, jnp.zeros(tasks, dtype=bool))
 
 
 def family_measures(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -12,11 +11,13 @@ import numpy as np
 
 from taskmix.adaptation import Adaptation
 from taskmix.evaluation import Evaluation, evaluate, over_tasks
-from taskmix.experiments.images import FewShot
 from taskmix.learner import Learner, State
 from taskmix.streams import ImageStream
 from taskmix.tasks import TaskBatch
 from taskmix.training import Chunk, run_keys
+
+FINAL_EPISODES = 600
+"""Tasks of the final test, by the convention of few-shot tables."""
 
 
 class EarlyStopping:
@@ -40,18 +41,10 @@ class EarlyStopping:
         self.error[seed], self.iteration[seed], self.state[seed] = error, iteration, state
 
 
-def final_test(
-    experiment: FewShot,
-    stream: ImageStream,
-    learner: Learner,
-    state: State,
-    seed: int,
-    episodes: int,
+def tested(
+    stream: ImageStream, learner: Learner, state: State, seed: int, split: str
 ) -> dict[str, Any]:
-    """Accuracy on the classes to be reported, as it stands in ``summary.json`` under ``test``."""
-    stream = experiment.final_stream(stream)
-    if experiment.test_steps:
-        learner = with_steps(learner, experiment.test_steps)
+    """Accuracy on the test tasks of a stream, as it stands in ``summary.json`` under ``test``."""
     data, recipe = eqx.partition(stream, eqx.is_array)
 
     @jax.jit
@@ -59,16 +52,16 @@ def final_test(
         stream = eqx.combine(data, recipe)
         # Another key than that of the validation tasks, which have decided when to stop.
         key = jax.random.fold_in(run_keys(seed).test, 1)
-        drawn: TaskBatch = stream.test_tasks(key, 0, episodes)
+        drawn: TaskBatch = stream.test_tasks(key, 0, FINAL_EPISODES)
         return evaluate(learner, state, with_family_axis(drawn), stream.load)
 
     evaluation = jax.tree.map(np.asarray, judge(data, state))
     accuracy = 1 - evaluation.error
     return {
-        "split": experiment.test_split,
+        "split": split,
         "accuracy": float(accuracy.mean()),
         "ci95": over_tasks(accuracy.ravel()),
-        "episodes": episodes,
+        "episodes": FINAL_EPISODES,
         "queries_a_class": stream.test_query,
         "responsibilities": [float(r) for r in evaluation.responsibilities.mean(axis=(0, 1))],
         "parameters": learner.parameters(state),
@@ -92,13 +85,7 @@ def with_steps(part: Any, steps: int) -> Any:
 
 def with_family_axis(drawn: TaskBatch) -> TaskBatch:
     """Tasks of one family with the leading axis that ``evaluate`` expects."""
-    assert drawn.hints is not None, "a stream gives hints with every task"
-    one = partial(jax.tree.map, lambda leaf: leaf[None])
-    return eqx.tree_at(
-        lambda t: (t.support, t.query, t.hints.family),
-        drawn,
-        (one(drawn.support), one(drawn.query), drawn.hints.family[None]),
-    )
+    return jax.tree.map(lambda leaf: leaf[None], drawn)
 
 
 def _row(leaf: jax.Array, index: int) -> Any:

@@ -25,13 +25,20 @@ from taskmix.training.checkpoints import (
     from_arrays,
     newest_common,
 )
-from taskmix.training.loop import Given, first_state
+from taskmix.training.moments import Given
+from taskmix.training.programs import first_state
 from taskmix.training.skips import Skips
 
 
 @dataclasses.dataclass(frozen=True)
 class Keeping:
-    """How runs are kept, so that they can go on after an interruption."""
+    """How runs are kept, so that they can go on after an interruption.
+
+    Examples
+    --------
+    >>> Keeping(checkpoint_minutes=1.0).keep
+    2
+    """
 
     checkpoint_minutes: float = 5.0
     """Minutes between two checkpoints."""
@@ -167,7 +174,7 @@ class Group:
         except (Broken, KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 f"The checkpoint of iteration {found[0].iteration} in {self.folders[0].path} does "
-                f"not fit this version or these settings ({error}); choose another --out."
+                f"not fit this version or these settings ({error}); choose another folder."
             ) from error
 
     def _start(self, found: Sequence[Checkpoint]) -> Start:

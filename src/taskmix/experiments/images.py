@@ -8,19 +8,25 @@ from typing import Any, ClassVar, Literal
 import jax
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from taskmix.adaptation import (
-    Adaptation,
-    BayesianHead,
-    CalibratedGradient,
-    Gradient,
-    TaskModel,
-)
+from taskmix.adaptation import Adaptation
 from taskmix.baselines.single import check_positive
+from taskmix.experiments.few_shot import tested, with_steps
+from taskmix.experiments.parts import Features, task_models
+from taskmix.experiments.shared import Shared
+from taskmix.learner import Learner, State
 from taskmix.likelihood import Categorical
 from taskmix.models import Conv4, Encoder, Model, ResNet12
 from taskmix.stores import ImageSplit, open_store, resized
 from taskmix.stores.glyphs import glyph_split
-from taskmix.streams import ImageSet, ImageStream, Schedule, consecutive, image_statistics
+from taskmix.streams import (
+    ImageSet,
+    ImageStream,
+    Schedule,
+    Stream,
+    Until,
+    consecutive,
+    image_statistics,
+)
 from taskmix.training import Settings
 
 GLYPHS = "glyphs"
@@ -98,8 +104,6 @@ class ImageTasks:
     """Show every other training image in a mirror: for photographs, not for characters."""
     shifted: int = 0
     """Pixels by which training images are shifted at random, at most, on either axis."""
-    sampled: bool = True
-    """Finite mixtures: differentiate one component a task, drawn by its responsibility."""
 
     def __post_init__(self) -> None:
         # A learner has but one of them, and what is wrong with the other is said all the same.
@@ -114,30 +118,18 @@ class ImageTasks:
         store = open_store(self.data, verify=False)
         return {"data": {"source": self.data, "fingerprint": store.fingerprint}}
 
-    def learner_settings(self) -> dict[str, Any]:
-        """What a learner is given of this experiment, by the names of its fields."""
-        return {
-            "model": self._model(),
-            "likelihood": Categorical(inputs=image_statistics),
-            "adaptation": self.adaptation,
-            "meta_rate": self.meta_rate,
-            "head_rate": self.head_rate,
-            "task_models": self.task_models(),
-            "sampled": self.sampled,
-            "kept": KEPT,
-        }
-
-    def task_models(self) -> dict[str, TaskModel]:
-        """What clusters may be made of, by name."""
-        likelihood = Categorical(inputs=image_statistics)
-        features, width = self._features()
-        return {
-            "gradient": Gradient(self._model(), likelihood, self.adaptation),
-            "calibrated-gradient": CalibratedGradient(self._model(), likelihood, self.adaptation),
-            "bayesian-head": BayesianHead(
-                features, likelihood, outputs=self.way, inputs=0, width=width
-            ),
-        }
+    def shared(self) -> Shared:
+        model, likelihood = self._model(), Categorical(inputs=image_statistics)
+        features = Features(*self._features())
+        return Shared(
+            model=model,
+            likelihood=likelihood,
+            task_models=task_models(model, likelihood, self.adaptation, features, self.way),
+            adaptation=self.adaptation,
+            meta_rate=self.meta_rate,
+            head_rate=self.head_rate,
+            kept=KEPT,
+        )
 
     def _model(self) -> Model:
         if self.network == "conv4":
@@ -178,13 +170,21 @@ class ImageTasks:
             self.shifted,
         )
 
-    def _images(self, split: str, query: int) -> ImageSet:
-        return ImageSet.of(images_of(self.data, split, self.size), self.way, self.shot + query)
+    def _images(self, split: str, query: int, verify: bool = False) -> ImageSet:
+        """Images of a split on the device; one look at the checksums of a store is enough."""
+        images = images_of(self.data, split, self.size, verify)
+        return ImageSet.of(images, self.way, self.shot + query)
 
 
 @dataclasses.dataclass(frozen=True)
 class EvolvingImages(ImageTasks):
-    """Section 6.2 of the paper: the same classes seen through one filter after the other."""
+    """Section 6.2 of the paper: the same classes seen through one filter after the other.
+
+    Examples
+    --------
+    >>> EvolvingImages(filters=("blur",), lengths=(10,)).way
+    5
+    """
 
     filters: tuple[str, ...] = ("blur", "night", "pencil")
     """Filters in the order in which they appear."""
@@ -195,20 +195,29 @@ class EvolvingImages(ImageTasks):
     def at(cls, scale: Scale) -> EvolvingImages:
         if scale == "cpu":
             return cls()
-        return cls(**PAPER, sampled=False, lengths=(7500, 7500, 4500))
+        return cls(**PAPER, lengths=(7500, 7500, 4500))
 
     def stream(self) -> ImageStream:
         schedule = consecutive(self.filters, self.lengths)
+        training = self._images("train", self.query, verify=True)
         testing = self._images(self.test_split, self.test_query)
-        return self._stream(schedule, self._images("train", self.query), testing, self.test_query)
+        return self._stream(schedule, training, testing, self.test_query)
 
-    def learner_settings(self) -> dict[str, Any]:
-        return {**super().learner_settings(), "families": len(set(self.filters))}
+    def shared(self) -> Shared:
+        return dataclasses.replace(
+            super().shared(), families=len(set(self.filters)), frugal=self.scale == "cpu"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
 class FewShot(ImageTasks):
-    """Table 1 of the paper: one kind of task, new classes at the end."""
+    """Table 1 of the paper: one kind of task, new classes at the end.
+
+    Examples
+    --------
+    >>> FewShot(way=3, shot=2).shared().model.outputs
+    3
+    """
 
     iterations: int = 10000
     """Batches to learn from."""
@@ -216,8 +225,6 @@ class FewShot(ImageTasks):
     """`finn` judges a task by as many queries a class as it has shots, as MAML's code did."""
     test_steps: int = 0
     """Inner steps in the final test; 0 for as many as in training."""
-    sampled: bool = False
-    """Finite mixtures: differentiate one component a task, drawn by its responsibility."""
     annealed: bool = True
     """Let the meta rate fall to zero along a cosine (MAML's own stays constant)."""
 
@@ -229,9 +236,19 @@ class FewShot(ImageTasks):
 
     def stream(self) -> ImageStream:
         """Test tasks are of validation classes: they decide when to stop."""
+        training = self._images("train", self.query, verify=True)
         testing = self._images("val", self.test_query)
-        training = self._images("train", self.query)
         return self._stream(self._schedule(), training, testing, self.test_query)
+
+    def final_test(
+        self, stream: Stream, learner: Learner, state: State, seed: int
+    ) -> dict[str, Any]:
+        """Accuracy on the classes to be reported, of a learner that may take more steps."""
+        whole = stream.stream if isinstance(stream, Until) else stream
+        assert isinstance(whole, ImageStream), "the stream of this experiment"
+        if self.test_steps:
+            learner = with_steps(learner, self.test_steps)
+        return tested(self.final_stream(whole), learner, state, seed, self.test_split)
 
     def final_stream(self, stream: ImageStream) -> ImageStream:
         """Test tasks are those to be reported; there is nothing to learn from.
@@ -243,19 +260,17 @@ class FewShot(ImageTasks):
         testing = stream.testing if there else self._images(self.test_split, query)
         return self._stream(self._schedule(), testing, testing, query)
 
-    def learner_settings(self) -> dict[str, Any]:
-        return {
-            **super().learner_settings(),
-            "anneal_over": self.iterations if self.annealed else 0,
-        }
+    def shared(self) -> Shared:
+        over = self.iterations if self.annealed else 0
+        return dataclasses.replace(super().shared(), anneal_over=over)
 
     def _schedule(self) -> Schedule:
         return consecutive(("plain",), (self.iterations,))
 
 
-def images_of(data: str, split: str, size: int) -> ImageSplit:
+def images_of(data: str, split: str, size: int, verify: bool = True) -> ImageSplit:
     """One split of a store, or of the glyphs, with images of ``size`` pixels."""
     if data == GLYPHS:
         return glyph_split(split, size)
-    images = open_store(data).split(split)
+    images = open_store(data, verify).split(split)
     return images if images.images.shape[1] == size else resized(images, size)

@@ -5,21 +5,15 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
-from taskmix.adaptation import (
-    Adaptation,
-    BayesianHead,
-    CalibratedGradient,
-    Gradient,
-    TaskModel,
-)
+from taskmix.adaptation import Adaptation
 from taskmix.baselines.single import check_positive
+from taskmix.experiments.parts import FEATURES, Features, named_network, task_models
+from taskmix.experiments.shared import Shared
 from taskmix.likelihood import Gaussian
-from taskmix.models import MLP
+from taskmix.models import MLP, Model
 from taskmix.streams import FunctionStream, Schedule, consecutive, gradual, interleaved, recurring
 from taskmix.training import Settings
 
-FEATURES = 32
-"""Of a Bayesian head."""
 INPUT_SCALE = 2.5
 """About the standard deviation of the inputs, which lie between -5 and 5."""
 
@@ -29,6 +23,11 @@ class Regression:
     """What every method of a comparison shares: the stream, the network, the optimisation.
 
     The defaults are the paper's stream (section 5.1); it leaves the inner loop open.
+
+    Examples
+    --------
+    >>> Regression(families=("linear",), lengths=(10,)).stream().phases[-1].stop
+    10
     """
 
     families: tuple[str, ...] = ("polynomial", "sinusoid", "sawtooth")
@@ -49,8 +48,10 @@ class Regression:
     """Examples of a task to be judged on."""
     noise: float = 0.0
     """Standard deviation of the noise on every target."""
+    network: str = "mlp"
+    """Name of a registered network."""
     hidden: tuple[int, ...] = (40, 40)
-    """Units of each hidden layer."""
+    """Units of each hidden layer of an `mlp`."""
     adaptation: Adaptation = Adaptation()
     meta_rate: float = 1e-3
     """Rate of the optimiser that learns initialisations."""
@@ -70,36 +71,28 @@ class Regression:
     def facts(self) -> dict[str, Any]:
         return {}
 
-    def learner_settings(self) -> dict[str, Any]:
-        """What a learner is given of this experiment, by the names of its fields."""
-        return {
-            "model": MLP(inputs=1, hidden=self.hidden, outputs=1),
-            "likelihood": Gaussian(),
-            "adaptation": self.adaptation,
-            "meta_rate": self.meta_rate,
-            "head_rate": self.head_rate,
-            "task_models": self.task_models(),
-            "families": len(set(self.families)),
-        }
-
-    def task_models(self) -> dict[str, TaskModel]:
-        """What clusters may be made of, by name."""
-        network = MLP(inputs=1, hidden=self.hidden, outputs=1)
-        features = MLP(
-            inputs=1,
-            hidden=self.hidden,
-            outputs=FEATURES,
-            activation="tanh",
-            init_scale=0.0,
-            input_scale=INPUT_SCALE,
+    def shared(self) -> Shared:
+        model, likelihood = self._network(1), Gaussian()
+        features = Features(self._features(), FEATURES, inputs=1, input_scale=INPUT_SCALE)
+        return Shared(
+            model=model,
+            likelihood=likelihood,
+            task_models=task_models(model, likelihood, self.adaptation, features, outputs=1),
+            adaptation=self.adaptation,
+            meta_rate=self.meta_rate,
+            head_rate=self.head_rate,
+            families=len(set(self.families)),
         )
-        return {
-            "gradient": Gradient(network, Gaussian(), self.adaptation),
-            "calibrated-gradient": CalibratedGradient(network, Gaussian(), self.adaptation),
-            "bayesian-head": BayesianHead(
-                features, outputs=1, inputs=1, input_scale=INPUT_SCALE, width=FEATURES
-            ),
-        }
+
+    def _network(self, outputs: int) -> Model:
+        if self.network == "mlp":
+            return MLP(inputs=1, hidden=self.hidden, outputs=outputs)
+        return named_network(self.network, (1,), outputs)
+
+    def _features(self) -> Model:
+        if self.network == "mlp":
+            return MLP(1, self.hidden, FEATURES, 0.0, "tanh", INPUT_SCALE)
+        return named_network(self.network, (1,), FEATURES)
 
     def _schedule(self) -> Schedule:
         match self.schedule:

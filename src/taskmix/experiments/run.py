@@ -9,21 +9,18 @@ from typing import Any
 
 from rich.console import Console
 
-from taskmix.experiments.experiment import Experiment
-from taskmix.experiments.few_shot import final_test
+from taskmix.evaluation import Measure
+from taskmix.experiments.experiment import Experiment, Tested
 from taskmix.experiments.group import Group, Keeping
-from taskmix.experiments.images import FewShot
 from taskmix.experiments.summary import Summary, summarise
 from taskmix.learner import Learner
-from taskmix.streams import ImageStream
+from taskmix.likelihood import reported
+from taskmix.streams import Stream
 from taskmix.training import Chunk, Pause, RunFolder, Settings, Stopped, TrainingProgress, train
 from taskmix.training.lock import owning
-from taskmix.training.loop import check_seeds
+from taskmix.training.moments import check_seeds
 from taskmix.training.run_folder import as_json, claim
 from taskmix.training.watch import Request, StopRequest, Watch, watching
-
-FINAL_EPISODES = 600
-"""Tasks of the final test, by the convention of few-shot tables."""
 
 
 def run_method(
@@ -36,17 +33,21 @@ def run_method(
     console: Console,
     keeping: Keeping | None = None,
     request: Request | None = None,
+    stream: Stream | None = None,
+    further: Sequence[Measure] = (),
 ) -> list[Summary]:
     """Train a learner once per seed, side by side, each seed into its own ``folder``.
 
     ``labels`` name the run (experiment, method) and stand first in what is written. A run
     that was interrupted goes on; one that has ended is left as it is. On a ``request``
-    to stop it writes a checkpoint within seconds and raises ``Stopped``.
+    to stop it writes a checkpoint within seconds and raises ``Stopped``. The ``stream`` is that
+    of the experiment, if it has been built: images are read and checked once. ``further`` measures
+    go into the summaries.
     """
     keeping = keeping or Keeping()
-    stream = experiment.stream()
+    stream = stream or experiment.stream()
     check_seeds(seeds)
-    measure = learner.likelihood.measure
+    measure = reported(learner.likelihood)
     config = {
         "measure": measure,
         "families": stream.families,
@@ -69,17 +70,17 @@ def run_method(
         ended = [one.summary() for one in folders]
         if None not in ended:
             return [summary for summary in ended if summary is not None]
-        group = Group(learner, stream, folders, keeping, isinstance(experiment, FewShot))
+        group = Group(learner, stream, folders, keeping, isinstance(experiment, Tested))
         progress = TrainingProgress(console, labels["method"], seeds, stream.phases[-1].stop)
         _train(group, settings, seeds, progress, request or StopRequest())
         summaries = [
-            {**labels, "seed": seed, **summarise(record, stream.phases, measure)}
+            {**labels, "seed": seed, **summarise(record, stream.phases, measure, further)}
             for seed, record in zip(seeds, group.records, strict=True)
         ]
-        if isinstance(experiment, FewShot) and isinstance(stream, ImageStream) and group.best:
+        if isinstance(experiment, Tested) and group.best:
             for position, (seed, summary) in enumerate(zip(seeds, summaries, strict=True)):
                 state, iteration = group.best.state[position], group.best.iteration[position]
-                test = final_test(experiment, stream, learner, state, seed, FINAL_EPISODES)
+                test = experiment.final_test(stream, learner, state, seed)
                 summary["test"] = {"iteration": iteration, **test}
         for one, summary in zip(folders, summaries, strict=True):
             one.finish(summary)

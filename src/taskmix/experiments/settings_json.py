@@ -7,20 +7,36 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
+import optax
+
 from taskmix.adaptation import Adaptation
 from taskmix.experiments.images import Embedding
-from taskmix.experiments.methods import METHODS, TASK_MODELS, learner_class
+from taskmix.experiments.methods import METHODS
+from taskmix.experiments.recipes import TASK_MODELS
 from taskmix.learner import Learner
-from taskmix.likelihood import Categorical, Gaussian
-from taskmix.models import MLP, Conv4, Encoder, ResNet12
+from taskmix.likelihood import LIKELIHOODS
+from taskmix.models import MODELS, Encoder, EquinoxModel, FlaxModel, Pair
+from taskmix.registry import Registry
 from taskmix.streams import image_statistics
+from taskmix.training.run_folder import public_name
 
-PARTS = (
-    *(MLP, Conv4, ResNet12, Encoder, Embedding),
-    *(Gaussian, Categorical, Adaptation),
-    *TASK_MODELS.values(),
+PARTS: Registry[Any] = Registry("part", "taskmix.parts")
+"""What learners are made of beside registered models, task models and likelihoods."""
+_OPTIMISERS = (
+    *(optax.adabelief, optax.adagrad, optax.adam, optax.adamax, optax.adamw, optax.lamb),
+    *(optax.lion, optax.radam, optax.rmsprop, optax.sgd, optax.yogi),
 )
-FUNCTIONS = {function.__name__: function for function in (image_statistics,)}
+for _part in (
+    Pair,
+    EquinoxModel,
+    FlaxModel,
+    Encoder,
+    Embedding,
+    Adaptation,
+    image_statistics,
+    *_OPTIMISERS,
+):
+    PARTS.register(_part.__name__, _part)
 
 
 def learner_from_json(value: Any) -> Learner:
@@ -35,10 +51,11 @@ def learner_from_json(value: Any) -> Learner:
 
 
 def _object(value: Any) -> Any:
-    known = {one.__name__: one for one in (*PARTS, *_learners())}
-    if not isinstance(value, Mapping) or value.get("type") not in known:
+    if not isinstance(value, Mapping) or not isinstance(value.get("type"), str):
         raise ValueError(f"{str(value)[:60]!r} is nothing that this version knows")
-    kind = known[value["type"]]
+    kind = _known(value["type"])
+    if not isinstance(kind, type) or not dataclasses.is_dataclass(kind):
+        raise ValueError(f"{value['type'][:60]} is no dataclass")
     fields = {field.name: field for field in dataclasses.fields(kind)}
     given = {name: entry for name, entry in value.items() if name != "type"}
     if given.keys() != fields.keys():
@@ -63,15 +80,27 @@ def _value(value: Any, hint: Any) -> Any:
             return float(value)
         if hint is str or typing.get_origin(hint) is typing.Literal:
             return value
-        if value not in FUNCTIONS:
-            raise ValueError(f"{value[:60]!r} is no function that this version knows")
-        return FUNCTIONS[value]
+        found = _known(value)
+        if isinstance(found, type):
+            raise ValueError(f"{value[:60]!r} is no function")
+        return found
     kinds = typing.get_args(hint) or (hint,)
     if not any(kind in (Any, type(value)) or (kind, type(value)) == (float, int) for kind in kinds):
         raise ValueError(f"{value!r} is not of the type {hint}")
     return value
 
 
+def _known(name: str) -> Any:
+    """What is registered and is called so in JSON; nothing else can come out of a file."""
+    registries: tuple[Registry[Any], ...] = (PARTS, MODELS, LIKELIHOODS, TASK_MODELS)
+    parts = (*(one for registry in registries for one in registry.values()), *_learners())
+    known = {public_name(part): part for part in parts}
+    if name not in known:
+        advice = " (register it as a part, or install its package)" if ":" in name else ""
+        raise ValueError(f"{name[:60]!r} is nothing that this version knows{advice}")
+    return known[name]
+
+
 def _learners() -> set[Any]:
-    builds = (build for method in METHODS.values() for build in (method.build, method.paper))
-    return {learner_class(build) for build in builds if build is not None}
+    recipes = (recipe for one in METHODS.values() for recipe in (one.recipe, one.paper))
+    return {recipe.learner for recipe in recipes if recipe is not None}

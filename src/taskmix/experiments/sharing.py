@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from safetensors.numpy import save as save_arrays
 import taskmix
 from taskmix.experiments.settings_json import learner_from_json
 from taskmix.files import explained, replace
-from taskmix.learner import Learner, Prediction, State, Told
+from taskmix.learner import Learner, Prediction, State, Told, visible
 from taskmix.likelihood import Categorical
 from taskmix.names import unknown
 from taskmix.tasks import Examples, Hints, TaskBatch
@@ -41,7 +41,20 @@ LARGEST = 16 << 20
 
 @dataclasses.dataclass(frozen=True)
 class Predictor:
-    """A trained learner. It adapts to each task anew and learns nothing from it for good."""
+    """A trained learner. It adapts to each task anew and learns nothing from it for good.
+
+    ``tm.load`` and ``Fitted.predictor`` give one.
+
+    Examples
+    --------
+    >>> import taskmix as tm
+    >>> stream = tm.streams.regression(("linear",), (3,), tasks=2)
+    >>> predictor = tm.fit("alpaca", stream, iterations=1).predictor()
+    >>> prediction = predictor.predict([[0.0], [1.0]], [[0.0], [2.0]], [[3.0]])
+    >>> low, high = prediction.interval(0.9)
+    >>> bool((low < prediction.mean).all())
+    True
+    """
 
     learner: Learner
     state: State
@@ -72,12 +85,17 @@ class Predictor:
                 f"support_x has {len(support.x)} examples but support_y {len(support.y)}."
             )
         hints = self._hints(family)
-        predict = partial(self.learner.predict, self.state)
         if isinstance(self.learner.likelihood, Categorical):
-            classes = jax.eval_shape(predict, support, query, hints).mean.shape[-1]
+            shape = jax.eval_shape(self._compiled, self.state, support, query, hints)
+            classes = shape.mean.shape[-1]
             if not 0 <= int(support.y.min()) <= int(support.y.max()) < classes:
                 raise ValueError(f"support_y must hold class numbers from 0 to {classes - 1}.")
-        return jax.jit(predict)(support, query, hints)
+        return self._compiled(self.state, support, query, hints)
+
+    @cached_property
+    def _compiled(self) -> Callable[..., Prediction]:
+        """Compiled once for each number of examples, however many tasks are predicted."""
+        return jax.jit(self.learner.predict)
 
     def _hints(self, family: str | None) -> Hints | None:
         if self.learner.told is Told.NOTHING:
@@ -85,25 +103,37 @@ class Predictor:
         families = list(self.facts["families"])
         if self.learner.told is Told.FAMILY and family not in families:
             raise unknown("family", str(family), families)
-        number = families.index(family) if family in families else 0
-        hints = Hints(jnp.zeros(1, dtype=int), jnp.asarray(False))
-        return jax.tree.unflatten(
-            jax.tree.structure(hints), (jnp.asarray(number), jnp.asarray(False))
-        )
+        if self.learner.told is Told.BOUNDARIES:
+            return Hints(boundary=jnp.asarray(False))
+        return Hints(family=jnp.asarray(families.index(str(family))))
 
 
-def export(run: Path, out: Path) -> None:
-    """Write what a run had learned at its newest checkpoint (or at its best validation)."""
+def export(run: str | Path, out: str | Path) -> None:
+    """Write what a run had learned at its newest checkpoint (or at its best validation).
+
+    Parameters
+    ----------
+    run
+        A run folder.
+    out
+        Folder to create; what is in it can be shared.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import taskmix as tm
+    >>> stream = tm.streams.regression(("linear",), (3,), tasks=2)
+    >>> learner = tm.MAML(tm.MLP(hidden=(4,)), adaptation=tm.Adaptation(steps=1))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = tm.fit(learner, stream, out=f"{folder}/run")
+    ...     tm.export(f"{folder}/run", f"{folder}/model")
+    ...     method = tm.load(f"{folder}/model").facts["method"]
+    >>> method
+    'MAML'
+    """
+    run, out = Path(run), Path(out)
     config = read_json(run / "config.json")
-    earlier = config.pop("continues", [])
-    if not isinstance(earlier, list):
-        raise ValueError(f"{run / 'config.json'} is not of a run; restore it.")
-    problems: list[str] = []
-    checkpoints = Checkpoints(run / "checkpoints", (fingerprint(config), *earlier))
-    found = newest_common([checkpoints], problems)
-    if found is None:
-        raise ValueError(f"{run} has no checkpoint; let the run get to one, or to its end.")
-    (checkpoint,) = found
+    checkpoint = newest_checkpoint(run)
     try:
         described, arrays = _described(config, checkpoint)
         card = _card(described, checkpoint.facts["metrics"][-1])
@@ -111,7 +141,7 @@ def export(run: Path, out: Path) -> None:
         raise ValueError(f"{run} is of another version, or not of a run ({error}).") from error
     _restored(described, arrays, run)
     if out.exists() and any(out.iterdir()):
-        raise FileExistsError(f"{out} exists and is not empty; choose another --out.")
+        raise FileExistsError(f"{out} exists and is not empty; choose another folder.")
     with explained(f"create {out}"):
         out.mkdir(parents=True, exist_ok=True)
     contents = {
@@ -124,6 +154,19 @@ def export(run: Path, out: Path) -> None:
     contents[CHECKSUMS] = (json.dumps(sums, indent=2) + "\n").encode()
     for name, content in contents.items():
         replace(out / name, content)
+
+
+def newest_checkpoint(run: Path) -> Checkpoint:
+    """The last checkpoint of a run that can be read."""
+    config = read_json(run / "config.json")
+    earlier = config.pop("continues", [])
+    if not isinstance(earlier, list):
+        raise ValueError(f"{run / 'config.json'} is not of a run; restore it.")
+    checkpoints = Checkpoints(run / "checkpoints", (fingerprint(config), *earlier))
+    found = newest_common([checkpoints], [])
+    if found is None:
+        raise ValueError(f"{run} has no checkpoint; let the run get to one, or to its end.")
+    return found[0]
 
 
 def _described(
@@ -149,7 +192,33 @@ def _described(
 
 
 def load(folder: str | Path) -> Predictor:
-    """What ``export`` wrote, or a ``ValueError`` if that is not what is there."""
+    """What ``export`` wrote, or a ``ValueError`` if that is not what is there.
+
+    Nothing in the folder is run as code: it can name parts that are registered, and no others.
+
+    Parameters
+    ----------
+    folder
+        What ``export``, or ``taskmix export``, wrote.
+
+    Returns
+    -------
+    Predictor
+        The learner and its state, ready to predict.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import taskmix as tm
+    >>> stream = tm.streams.regression(("linear",), (3,), tasks=2)
+    >>> learner = tm.MAML(tm.MLP(hidden=(4,)), adaptation=tm.Adaptation(steps=1))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = tm.fit(learner, stream, out=f"{folder}/run")
+    ...     tm.export(f"{folder}/run", f"{folder}/model")
+    ...     predictor = tm.load(f"{folder}/model")
+    >>> predictor.predict([[0.0]], [[0.0]], [[3.0]]).mean.shape
+    (1, 1)
+    """
     folder = Path(folder)
     sums = read_json(folder / CHECKSUMS)
     contents = {}
@@ -179,7 +248,9 @@ def _restored(
         learner = learner_from_json(described["learner"])
         shapes = described["example"]
         # Shapes only, as there is no telling how large a hostile file says they are.
-        first = jax.eval_shape(lambda: learner.init(jax.random.key(0), _example(shapes)))
+        first = jax.eval_shape(
+            lambda: learner.init(jax.random.key(0), visible(learner, _example(shapes)))
+        )
         state = from_arrays(learner, first, arrays, "state")
         predictor = Predictor(learner, jax.tree.map(jnp.asarray, state), described)
         jax.eval_shape(lambda: _predicted(predictor, _example(shapes)))
@@ -192,9 +263,9 @@ def _restored(
 
 def _predicted(predictor: Predictor, tasks: TaskBatch) -> Prediction:
     """Of the first task; it shows whether the parts of a learner fit together."""
-    support, query = jax.tree.map(lambda leaf: leaf[0], (tasks.support, tasks.query))
+    task = tasks.task(0)
     hints = predictor._hints(next(iter(predictor.facts["families"]), None))
-    return predictor.learner.predict(predictor.state, support, query.x, hints)
+    return predictor.learner.predict(predictor.state, task.support, task.query.x, hints)
 
 
 def _example(shapes: Mapping[str, Any]) -> TaskBatch:

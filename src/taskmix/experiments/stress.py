@@ -15,6 +15,7 @@ from taskmix.experiments import criteria
 from taskmix.experiments.criteria import Criterion, Trial, Verdict, judge
 from taskmix.experiments.outcome import Outcome
 from taskmix.experiments.regression import Regression
+from taskmix.experiments.shared import Shared
 from taskmix.names import unknown
 from taskmix.streams import (
     FunctionStream,
@@ -87,8 +88,9 @@ class StressExperiment:
     def facts(self) -> dict[str, Any]:
         return {}
 
-    def learner_settings(self) -> dict[str, Any]:
-        return {**Regression().learner_settings(), "families": len(self.functions.families)}
+    def shared(self) -> Shared:
+        families = len(self.functions.families)
+        return dataclasses.replace(Regression().shared(), families=families)
 
 
 def shortened(stream: FunctionStream, times: int) -> FunctionStream:
@@ -111,7 +113,7 @@ def chosen(names: Sequence[str]) -> dict[str, StressStream]:
         if name not in STREAMS:
             raise unknown("stress stream", name, STREAMS)
     if len(set(names)) != len(names):
-        raise ValueError(f"--streams is {list(names)}; name each stream once.")
+        raise ValueError(f"streams are {list(names)}; name each stream once.")
     asked = set(names or STREAMS)
     asked |= {beside for name in asked if (beside := STREAMS[name].beside)}
     return {name: stream for name, stream in STREAMS.items() if name in asked}

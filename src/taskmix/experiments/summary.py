@@ -13,26 +13,31 @@ from taskmix.evaluation import (
     ALARM_GRACE,
     OVER_SEEDS,
     OVER_TASKS,
-    Evaluation,
-    adjusted_rand_index,
+    Course,
+    Measure,
+    computed,
     detection,
     forgetting,
     last_active,
-    normalised_mutual_information,
     over_seeds,
     over_tasks,
     own_cluster_error,
-    purity,
 )
-from taskmix.likelihood import Measure
+from taskmix.evaluation.measures import ARI, FORGETTING, NMI, PURITY
+from taskmix.likelihood import Reported
 from taskmix.streams import Phase
 from taskmix.training import Record
 
 Summary = dict[str, Any]
 
 
-def summarise(record: Record, phases: Sequence[Phase], measure: Measure = "error") -> Summary:
-    """What one seed came to, in the measure that is reported.
+def summarise(
+    record: Record,
+    phases: Sequence[Phase],
+    measure: Reported = "error",
+    further: Sequence[Measure] = (),
+) -> Summary:
+    """What one seed came to, in the measure that is reported, and in ``further`` ones.
 
     Forgetting is positive where a family got worse, whatever the measure.
     ``mean_forgetting`` is over the families that are not active at the end: the others
@@ -42,12 +47,12 @@ def summarise(record: Record, phases: Sequence[Phase], measure: Measure = "error
     if record.evaluation is None:
         raise ValueError("The record holds no evaluation; add a chunk to it first.")
     last = record.metrics[-1]
-    iterations = _iterations(record)
+    course = course_of(record, phases)
+    iterations = course.iterations
     forgotten = {
         family: forgetting(iterations, _errors(record, family), phases, family)
         for family in families
     }
-    inactive = [family for family in families if last_active(phases, family) != phases[-1]]
     return _as_json(
         {
             "measure": measure,
@@ -65,7 +70,7 @@ def summarise(record: Record, phases: Sequence[Phase], measure: Measure = "error
             },
             "coverage": {family: last["families"][family]["coverage"] for family in families},
             "forgetting": forgotten,
-            "mean_forgetting": _mean([forgotten[family] for family in inactive]),
+            "mean_forgetting": FORGETTING.compute(course),
             "own_cluster": {
                 family: _own_cluster(record, phases, family, measure) for family in families
             },
@@ -73,7 +78,8 @@ def summarise(record: Record, phases: Sequence[Phase], measure: Measure = "error
                 family: reported(error, measure)
                 for family, error in record.history.prequential(families).items()
             },
-            "assignment": assignment(record.evaluation),
+            "assignment": {one.name: one.compute(course) for one in (NMI, ARI, PURITY)},
+            "measures": {one.name: computed(one, course) for one in further},
             "detection": dataclasses.asdict(detection(phases, record.spawns)),
             "alarm_detection": dataclasses.asdict(detection(phases, record.alarms, ALARM_GRACE)),
             "return_delays": record.history.return_delays(),
@@ -83,35 +89,37 @@ def summarise(record: Record, phases: Sequence[Phase], measure: Measure = "error
     )
 
 
-def reported(error: float | None, measure: Measure) -> float | None:
+def reported(error: float | None, measure: Reported) -> float | None:
     """An error in the measure that tables show."""
     return error if error is None or measure == "error" else 1 - error
 
 
-def assignment(evaluation: Evaluation) -> dict[str, float]:
-    """How well the cluster that takes most of a test task tells its family.
-
-    The background counts as one more cluster: a task belongs to it if it takes more of it than
-    any cluster does.
-    """
-    shares = (evaluation.responsibilities, evaluation.background[..., None])
-    responsibilities = np.concatenate([np.asarray(part) for part in shares], axis=-1)
-    families, tasks, _ = responsibilities.shape
-    true = np.repeat(np.arange(families), tasks)
-    assigned = np.argmax(responsibilities, axis=-1).ravel()
-    return {
-        "nmi": normalised_mutual_information(true, assigned),
-        "ari": adjusted_rand_index(true, assigned),
-        "purity": purity(true, assigned),
-    }
+def course_of(record: Record, phases: Sequence[Phase]) -> Course:
+    """A record as measures see it."""
+    assert record.evaluation is not None, "checked by the caller"
+    return Course(
+        families=record.families,
+        phases=phases,
+        iterations=_iterations(record),
+        error=np.stack([_errors(record, family) for family in record.families], axis=-1),
+        evaluation=record.evaluation,
+        prequential=record.history.prequential(record.families),
+        clusters=record.clusters,
+        spawns=record.spawns,
+        alarms=record.alarms,
+    )
 
 
-def compare(
-    experiment: str, told: Mapping[str, str], summaries: Iterable[Summary]
+def combined(
+    experiment: str,
+    told: Mapping[str, str],
+    summaries: Iterable[Summary],
+    further: Sequence[Measure] = (),
 ) -> dict[str, Any]:
     """Every summary, and per method a mean over its seeds with an interval.
 
-    ``told`` says, by method, what it was told beyond the examples.
+    ``told`` says, by method, what it was told beyond the examples. What tables need to know of
+    ``further`` measures stands beside them, so that whoever draws them need not have these.
     """
     summaries = list(summaries)
     runs = {
@@ -124,7 +132,13 @@ def compare(
         methods[method] = {"told": told[method], **_across_seeds(own)}
         if "test" in methods[method] and method != reference:
             methods[method]["test"]["against"] = _against(own, runs[reference])
-    return {"experiment": experiment, "summaries": summaries, "methods": methods}
+    described = {one.name: {"title": one.heading, "better": one.better} for one in further}
+    return {
+        "experiment": experiment,
+        "measures": described,
+        "summaries": summaries,
+        "methods": methods,
+    }
 
 
 def _against(runs: Sequence[Summary], reference: Sequence[Summary]) -> dict[str, Any] | None:
@@ -167,6 +181,10 @@ def _across_seeds(runs: Sequence[Summary]) -> dict[str, Any]:
             family: _interval(run["prequential"].get(family) for run in runs) for family in families
         },
         "nmi": _interval(run["assignment"]["nmi"] for run in runs),
+        "measures": {
+            name: _interval(run.get("measures", {}).get(name) for run in runs)
+            for name in runs[0].get("measures", {})
+        },
         "clusters": _interval(run["clusters"] for run in runs),
         "removals": _interval(len(run["removals"]) for run in runs),
         "alarms": _interval(len(run["alarms"]) for run in runs),
@@ -221,7 +239,7 @@ def _iterations(record: Record) -> Int[np.ndarray, " evaluations"]:
 
 
 def _own_cluster(
-    record: Record, phases: Sequence[Phase], family: str, measure: Measure
+    record: Record, phases: Sequence[Phase], family: str, measure: Reported
 ) -> dict[str, float | int | None] | None:
     """None if no cluster had a task of the family in the stretch that decides who owns it.
 

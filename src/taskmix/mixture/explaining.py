@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from taskmix.adaptation import Judgement, Predictive
 from taskmix.adaptation.task_model import over_rows
 from taskmix.learner import Mix
-from taskmix.likelihood import Categorical, masked_mean
+from taskmix.likelihood import Categorical, input_statistics, masked_mean
 from taskmix.mixture.members import of_living, row
 from taskmix.mixture.reference import Reference, Scores
 from taskmix.mixture.settings import OnlineSettings
@@ -42,7 +42,7 @@ def described(learner: OnlineSettings, tasks: TaskBatch) -> tuple[Array, Array]:
     """Statistics of the inputs of support sets, and of whole tasks."""
     x = jnp.concatenate([tasks.support.x, tasks.query.x], axis=1)
     mask = jnp.concatenate([tasks.support.mask, tasks.query.mask], axis=1)
-    describe = learner.likelihood.describe
+    describe = partial(input_statistics, learner.likelihood)
     return describe(tasks.support.x, tasks.support.mask), describe(x, mask)
 
 

@@ -18,13 +18,15 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from taskmix.adaptation import (
+    MetaOptimiser,
     TaskModel,
+    annealed_optimiser,
     mean_gradient,
     mean_of_gradients,
-    meta_optimiser,
     one_after_the_other,
 )
-from taskmix.adaptation.gradient import Gradient, query_errors, task_weights, weighted_mean
+from taskmix.adaptation.gradient import Gradient
+from taskmix.adaptation.means import query_errors, task_weights, weighted_mean
 from taskmix.adaptation.task_model import Predictive, over_rows
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Likelihood
@@ -59,6 +61,12 @@ class FiniteMixture:
 
     With ``together`` the components are one initialisation, learned as MAML's, for that many
     iterations, and part by a little noise: what they have in common is learned once.
+
+    Examples
+    --------
+    >>> import taskmix as tm
+    >>> tm.FiniteMixture(tm.BayesianHead(), components=2).told.value
+    'nothing'
     """
 
     task_model: TaskModel = Gradient()
@@ -77,6 +85,8 @@ class FiniteMixture:
     """Iterations after which the components part; 0 begins with as many random ones."""
     parting: float = 0.2
     """Standard deviation of the noise by which they part, for entries of root mean square 1."""
+    meta_optimiser: MetaOptimiser = dataclasses.field(default=optax.adam, kw_only=True)
+    """From a rate, or a schedule of rates, to what makes updates of gradients: one of optax's."""
 
     told = Told.NOTHING
 
@@ -254,7 +264,9 @@ class FiniteMixture:
         return self.components * cluster_size(self.task_model)
 
     def _optimiser(self) -> optax.GradientTransformation:
-        return meta_optimiser(self.meta_rate, self.anneal_over, self.meta_clip)
+        return annealed_optimiser(
+            self.meta_rate, self.anneal_over, self.meta_clip, self.meta_optimiser
+        )
 
 
 def cluster_size(task_model: TaskModel) -> int:
@@ -265,7 +277,13 @@ def cluster_size(task_model: TaskModel) -> int:
 
 def steps_taken(state: Clusters) -> Int[Array, ""]:
     """Updates of the first component, as its optimiser counts them."""
-    (_, counts), *_ = optax.tree_utils.tree_get_all_with_path(state.optimiser, "count")
+    found = optax.tree_utils.tree_get_all_with_path(state.optimiser, "count")
+    if not found:
+        raise ValueError(
+            "meta_optimiser does not count its updates, which `together` needs; use one that does, "
+            "such as optax.adam."
+        )
+    (_, counts), *_ = found
     return counts[0]
 
 

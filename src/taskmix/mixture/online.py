@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Int, Key
 
 from taskmix.adaptation import Predictive
 from taskmix.learner import Info, Prediction
+from taskmix.likelihood import input_statistics
 from taskmix.mixture.alarm import Alarm
 from taskmix.mixture.background import Background
 from taskmix.mixture.explaining import (
@@ -42,7 +43,14 @@ from taskmix.tasks import Examples, Hints, TaskBatch
 
 @dataclasses.dataclass(frozen=True)
 class OnlineMixture(OnlineSettings):
-    """A mixture of task models that grows with the kinds of tasks it meets."""
+    """A mixture of task models that grows with the kinds of tasks it meets.
+
+    Examples
+    --------
+    >>> import taskmix as tm
+    >>> tm.OnlineMixture(tm.BayesianHead(), capacity=2).told.value
+    'nothing'
+    """
 
     def init(self, key: Key[Array, ""], example: TaskBatch) -> OnlineState:
         first_key, candidate_key = jax.random.split(key)
@@ -53,7 +61,8 @@ class OnlineMixture(OnlineSettings):
         candidate = self.newborn(self.task_model.init(candidate_key), example)
         task = row((example.support, example.query), 0)
         shapes = jax.eval_shape(partial(self.task_model.judge, first.params), *task)
-        described = jax.eval_shape(self.likelihood.describe, example.query.x, example.query.mask)
+        describe = partial(input_statistics, self.likelihood)
+        statistics = jax.eval_shape(describe, example.query.x, example.query.mask)
         alive = jnp.arange(self.capacity) == 0
         nothing = jnp.zeros(self.capacity)
         return OnlineState(
@@ -62,7 +71,7 @@ class OnlineMixture(OnlineSettings):
             age=jnp.zeros(self.capacity),
             counts=NEWBORN_COUNT * jnp.append(alive, False).astype(nothing.dtype),
             background=Background.begin(shapes.predictive.mean.shape[-1]),
-            inputs=Inputs.begin(self.capacity + 2, described.shape[-1]),
+            inputs=Inputs.begin(self.capacity + 2, statistics.shape[-1]),
             trial=Trial.begin(),
             scout=self.scout_at(first.params, 0),
             alarm=Alarm.begin(self.capacity),
@@ -133,8 +142,9 @@ class OnlineMixture(OnlineSettings):
             return self.task_model.evidence(params, support), predictive
 
         evidence, predictive = of_living(one, state.alive)
-        described = self.likelihood.describe(support.x, support.mask)
-        of_inputs = state.inputs.log_density(described)
+        of_inputs = state.inputs.log_density(
+            input_statistics(self.likelihood, support.x, support.mask)
+        )
         evidence = usable(evidence) + of_inputs[: state.alive.size]
         blank = state.background.evidence(self.likelihood, support) + of_inputs[-1]
         count = jnp.maximum(support.count(), 1)

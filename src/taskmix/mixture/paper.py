@@ -16,8 +16,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Int, Key, PyTree
 
-from taskmix.adaptation import TaskModel, meta_optimiser
-from taskmix.adaptation.gradient import Gradient, query_errors, task_weights, weighted_mean
+from taskmix.adaptation import MetaOptimiser, TaskModel, annealed_optimiser
+from taskmix.adaptation.gradient import Gradient
+from taskmix.adaptation.means import query_errors, task_weights, weighted_mean
 from taskmix.learner import Info, Prediction, Told
 from taskmix.likelihood import Likelihood
 from taskmix.mixture.clusters import Clusters, grown
@@ -43,7 +44,13 @@ class PaperState(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class PaperMixture:
-    """Responsibilities with a windowed Chinese restaurant prior and a candidate cluster."""
+    """Responsibilities with a windowed Chinese restaurant prior and a candidate cluster.
+
+    Examples
+    --------
+    >>> PaperMixture(boundaries=True).told.value
+    'boundaries'
+    """
 
     task_model: TaskModel = Gradient()
     meta_rate: float = 1e-3
@@ -74,6 +81,8 @@ class PaperMixture:
     """Clusters to make room for at the start; doubles when needed."""
     boundaries: bool = False
     """Be told when a phase begins: the cool-down then ends there and nowhere else."""
+    meta_optimiser: MetaOptimiser = dataclasses.field(default=optax.adam, kw_only=True)
+    """From a rate, or a schedule of rates, to what makes updates of gradients: one of optax's."""
 
     def __post_init__(self) -> None:
         for name in ("meta_rate", "temperature", "concentration", "threshold"):
@@ -201,7 +210,9 @@ class PaperMixture:
         return dataclasses.replace(state, clusters=grown(state.clusters), counts=counts)
 
     def _optimiser(self) -> optax.GradientTransformation:
-        return meta_optimiser(self.meta_rate, self.anneal_over, self.meta_clip)
+        return annealed_optimiser(
+            self.meta_rate, self.anneal_over, self.meta_clip, self.meta_optimiser
+        )
 
     def _refreshed(self, state: PaperState, key: Key[Array, ""]) -> PyTree:
         """The global prior: the first cluster at the end of the warm-up, then a summary.
@@ -222,7 +233,7 @@ class PaperMixture:
 
     def _cooling(self, state: PaperState, batch: TaskBatch) -> Int[Array, ""]:
         """Iterations of cool-down left at this batch; a boundary ends it for who is told."""
-        if batch.hints is None or not self.boundaries:
+        if not self.boundaries or batch.hints is None or batch.hints.boundary is None:
             return state.cooling
         return jnp.where(batch.hints.boundary, 0, state.cooling)
 

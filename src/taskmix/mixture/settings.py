@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Int, PyTree
 
-from taskmix.adaptation import BayesianHead, TaskModel, meta_optimiser
+from taskmix.adaptation import BayesianHead, MetaOptimiser, TaskModel, annealed_optimiser
 from taskmix.learner import Told
 from taskmix.likelihood import Likelihood
 from taskmix.mixture.members import Member
@@ -85,6 +85,8 @@ class OnlineSettings:
     """Clusters to make room for at the start; doubles when needed."""
     boundaries: bool = False
     """Be told when a phase begins: that is the alarm, and clusters are opened only then."""
+    meta_optimiser: MetaOptimiser = dataclasses.field(default=optax.adam, kw_only=True)
+    """From a rate, or a schedule of rates, to what makes updates of gradients: one of optax's."""
 
     def __post_init__(self) -> None:
         _ = self.rehearsal, self.optimiser()
@@ -128,7 +130,9 @@ class OnlineSettings:
         return Rehearsal(1, self.rehearsed if self.reservoir else 0)
 
     def optimiser(self, haste: float = 1.0) -> optax.GradientTransformation:
-        return meta_optimiser(haste * self.meta_rate, self.anneal_over, self.meta_clip)
+        return annealed_optimiser(
+            haste * self.meta_rate, self.anneal_over, self.meta_clip, self.meta_optimiser
+        )
 
     def newborn(self, params: PyTree, example: TaskBatch) -> Member:
         return Member(

@@ -11,7 +11,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from taskmix.adaptation import TaskModel, TaskResult
-from taskmix.adaptation.gradient import task_weights, total_weight, weighted_mean
+from taskmix.adaptation.means import task_weights, total_weight, weighted_mean
 from taskmix.adaptation.task_model import Paced, over_rows
 from taskmix.mixture.clusters import Clusters
 from taskmix.mixture.responsibilities import Assessment, assessed

@@ -14,7 +14,7 @@ from taskmix.models.block import normalised_maps
 from taskmix.models.convolution import convolve
 from taskmix.models.mlp import Linear
 from taskmix.models.model import Tap, no_tap
-from taskmix.models.normalisation import Maps, Mask, checked_images
+from taskmix.models.normalisation import Maps, Mask, checked_images, square_image
 
 BLOCKS = 4
 # TensorFlow's default, which MAML used.
@@ -70,6 +70,12 @@ class Conv4:
                 f"size is {self.size}; {BLOCKS} poolings halve it to nothing. "
                 f"Images must be at least {2**BLOCKS} pixels wide."
             )
+
+    @classmethod
+    def fitting(cls, shape: tuple[int, ...], outputs: int) -> Conv4:
+        """One for images of a shape (rows, columns, channels)."""
+        height, channels = square_image(shape)
+        return cls(channels, height, outputs=outputs)
 
     def init(self, key: Key[Array, ""]) -> Conv4Params:
         *keys, head = jax.random.split(key, BLOCKS + 1)

@@ -27,6 +27,12 @@ class MLP:
     Weights start as N(0, init_scale^2), biases as zero. With ``init_scale`` 0 the weights of a
     layer start as N(0, 2 / its inputs) and the biases of the first one as N(0, 1), which spreads
     the bends of the first layer over the inputs; so it is done for features.
+
+    Examples
+    --------
+    >>> network = MLP(inputs=2, hidden=(8,), outputs=3)
+    >>> network.apply(network.init(jax.random.key(0)), jnp.ones((5, 2))).shape
+    (5, 3)
     """
 
     inputs: int = 1
@@ -45,6 +51,13 @@ class MLP:
             raise ValueError(
                 f"sizes are {(self.inputs, *self.hidden, self.outputs)}; all must be at least 1."
             )
+
+    @classmethod
+    def fitting(cls, shape: tuple[int, ...], outputs: int) -> MLP:
+        """One for inputs of a shape."""
+        if len(shape) != 1:
+            raise ValueError(f"Inputs have shape {shape}; a fully connected network needs vectors.")
+        return cls(inputs=shape[0], outputs=outputs)
 
     def init(self, key: Key[Array, ""]) -> tuple[Linear, ...]:
         sizes = (self.inputs, *self.hidden, self.outputs)

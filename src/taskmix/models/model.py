@@ -13,7 +13,14 @@ from jaxtyping import Array, Bool, Key, PyTree
 
 @runtime_checkable
 class Model(Protocol):
-    """Hyperparameters of a network; the parameters live in a separate pytree."""
+    """Hyperparameters of a network; the parameters live in a separate pytree.
+
+    Examples
+    --------
+    >>> from taskmix.models import MLP
+    >>> isinstance(MLP(), Model)
+    True
+    """
 
     def init(self, key: Key[Array, ""]) -> PyTree:
         """Random parameters."""
@@ -51,6 +58,29 @@ class TappedModel(Model, Protocol):
         self, params: PyTree, x: Array, mask: Bool[Array, " examples"] | None, tap: Tap
     ) -> Array:
         """What ``apply`` gives, with ``tap`` after every layer, before its nonlinearity."""
+
+
+@runtime_checkable
+class Counted(Protocol):
+    """A network that says how many outputs it has."""
+
+    @property
+    def outputs(self) -> int:
+        """Numbers in an output."""
+
+
+def outputs_of(model: Model) -> int:
+    """How many outputs a network has, if it says so.
+
+    >>> from taskmix.models import MLP
+    >>> outputs_of(MLP(outputs=3))
+    3
+    """
+    if not isinstance(model, Counted):
+        raise ValueError(
+            f"{type(model).__name__} does not say how many `outputs` it has; add them."
+        )
+    return model.outputs
 
 
 def parameter_count(model: Model) -> int:

@@ -30,3 +30,12 @@ def batch_statistics(
     # Each image is summed before it is weighed: the mask then costs next to nothing.
     mean = weight @ jnp.sum(x, axis=(1, 2))
     return mean, weight @ jnp.sum(jnp.square(x - mean), axis=(1, 2))
+
+
+def square_image(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Pixels of the side of an image of that shape, and its channels."""
+    if len(shape) != 3 or shape[0] != shape[1]:
+        raise ValueError(
+            f"Inputs have shape {shape}; images need (rows, as many columns, channels)."
+        )
+    return shape[0], shape[2]

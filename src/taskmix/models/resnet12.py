@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from taskmix.models.convolution import convolve
 from taskmix.models.mlp import Linear
-from taskmix.models.normalisation import Maps, Mask, batch_statistics, checked_images
+from taskmix.models.normalisation import Maps, Mask, batch_statistics, checked_images, square_image
 from taskmix.models.pooling import max_pool
 
 DEPTH = 3
@@ -78,6 +78,12 @@ class ResNet12:
                 f"size is {self.size}; {len(self.widths)} poolings halve it to nothing. "
                 f"Images must be at least {smallest} pixels wide."
             )
+
+    @classmethod
+    def fitting(cls, shape: tuple[int, ...], outputs: int) -> ResNet12:
+        """One for images of a shape (rows, columns, channels)."""
+        height, channels = square_image(shape)
+        return cls(channels, height, outputs)
 
     def init(self, key: Key[Array, ""]) -> ResNet12Params:
         *keys, head = jax.random.split(key, len(self.widths) + 1)

@@ -1,5 +1,6 @@
 """Figures and tables, made from run folders and nothing else."""
 
+from taskmix.report.comparison import comparison_figures as comparison_figures
 from taskmix.report.figures import loss_figure as loss_figure
 from taskmix.report.figures import responsibility_figure as responsibility_figure
 from taskmix.report.overview import overview_figure as overview_figure

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from taskmix.likelihood import Measure
+from taskmix.likelihood import Reported
 from taskmix.streams.stream import Phase
 
 MOST_CLUSTERS = 100_000
@@ -29,7 +29,7 @@ class Run:
     config: dict[str, Any]
     method: str
     seed: int
-    measure: Measure
+    measure: Reported
     """What is reported: the error, or the accuracy, which is one minus it."""
     phases: tuple[Phase, ...]
     families: tuple[str, ...]

@@ -44,10 +44,16 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
         "forgetting": [methods[m]["mean_forgetting"] for m in order],
         "NMI": [methods[m].get("nmi") for m in order],
     }
+    further = comparison.get("measures", {})
+    of_method = [methods[m].get("measures", {}) for m in order]
     if measure == "accuracy":
         for name in {*columns} - {"clusters", "NMI"}:
             columns[name] = [_in_percent(cell) for cell in columns[name]]
     largest = {"NMI"} if measure == "error" else {"NMI", "mean", *families}
+    for name, described in further.items():
+        columns[described["title"]] = [found.get(name) for found in of_method]
+        if described["better"] == "larger":
+            largest.add(described["title"])
     for name in columns:
         table.add_column(name, justify="right", overflow="fold")
     told_nothing = {row for row, m in enumerate(order) if methods[m]["told"] == "nothing"}

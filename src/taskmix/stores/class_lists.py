@@ -29,7 +29,7 @@ def class_list(name: str) -> dict[str, tuple[str, ...]]:
     {'train': 64, 'val': 16, 'test': 20}
     """
     if name not in CLASS_LISTS:
-        raise unknown("list of classes for --classes", name, CLASS_LISTS)
+        raise unknown("list of classes", name, CLASS_LISTS)
     text = files("taskmix.stores").joinpath("classes", f"{name}.txt").read_text("utf-8")
     pairs = [line.split() for line in text.splitlines()]
     return {split: tuple(label for s, label in pairs if s == split) for split in SPLITS}
@@ -56,7 +56,7 @@ def divide(classes: Iterable[str], fractions: Sequence[float]) -> dict[str, list
     short = [s for s, part in zip(SPLITS, fractions, strict=True) if part and not dealt[s]]
     if short:
         raise ValueError(
-            f"--splits {' '.join(map(str, fractions))} leaves no class for {short[0]}: "
+            f"splits {' '.join(map(str, fractions))} leaves no class for {short[0]}: "
             f"SOURCE has {len(order)} classes only; give it a larger part, or 0."
         )
     return {split: labels for split, labels in dealt.items() if labels}
@@ -66,7 +66,7 @@ def check_fractions(fractions: Sequence[float]) -> None:
     fine = len(fractions) == 3 and all(0 <= part <= 1 for part in fractions)
     if not fine or not math.isclose(math.fsum(fractions), 1, abs_tol=1e-6):
         raise ValueError(
-            f"--splits is {' '.join(map(str, fractions))}; it must be three fractions for train, "
+            f"splits is {' '.join(map(str, fractions))}; it must be three fractions for train, "
             "val and test that add up to 1."
         )
 
@@ -81,7 +81,7 @@ def omniglot_splits(
     background alphabets (5 of 30), so that both are of alphabets never trained on.
     """
     if practice not in OMNIGLOT_SPLITS:
-        raise unknown("way to split for --omniglot-split", practice, OMNIGLOT_SPLITS)
+        raise unknown("way to split Omniglot", practice, OMNIGLOT_SPLITS)
     if practice == "alphabets":
         alphabets = sorted({name.split("/")[0] for name in background})
         last = set(alphabets[len(alphabets) - len(alphabets) // 6 :])
@@ -93,7 +93,7 @@ def omniglot_splits(
         if len(order) <= end:
             raise ValueError(
                 f"SOURCE has {len(order)} characters of Omniglot; the usual split takes {end} to "
-                "train and validate. Use --omniglot-split alphabets, or all 1623 characters."
+                "train and validate. Use omniglot_split alphabets, or all 1623 characters."
             )
         parts = [set(order[:OMNIGLOT_TRAIN]), set(order[OMNIGLOT_TRAIN:end]), set(order[end:])]
     return {split: sorted(part) for split, part in zip(SPLITS, parts, strict=True) if len(part) > 0}

@@ -54,7 +54,7 @@ def decode(content: Content, shape: Shape) -> Decoded:
                 return Decoded(colourful=True)
             if min(image.size) < shape.smallest:
                 width, height = image.size
-                what = f"is too small: {width}x{height} pixels, --smallest is {shape.smallest}"
+                what = f"is too small: {width}x{height} pixels, smallest is {shape.smallest}"
                 return Decoded(problem=what)
             flat = _flattened(image).convert("L" if shape.channels == 1 else "RGB")
             pixels = resize(np.asarray(flat), shape.size)

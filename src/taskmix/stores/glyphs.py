@@ -12,7 +12,6 @@ import math
 import unicodedata
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
@@ -79,6 +78,9 @@ def glyph_split(name: str, size: int = 32) -> ImageSplit:
 
 
 def _font(stem: str, size: int) -> ImageFont.FreeTypeFont:
+    # Only those who draw glyphs wait for it.
+    import matplotlib
+
     path = Path(matplotlib.get_data_path(), "fonts", "ttf", f"{stem}.ttf")
     # The basic layout is there in every build of Pillow.
     return ImageFont.truetype(path, 2 * size, layout_engine=ImageFont.Layout.BASIC)

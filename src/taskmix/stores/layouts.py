@@ -59,9 +59,9 @@ def list_images(source: Source, division: Division) -> Listing:
             listing = layout(view, division)
             if listing is not None:
                 if division.splits or division.classes:
-                    flag = "--splits" if division.splits else "--classes"
+                    setting = "splits" if division.splits else "classes"
                     raise ValueError(
-                        f"{flag} is for a folder per class; SOURCE has splits of its own "
+                        f"{setting} is for a folder per class; SOURCE has splits of its own "
                         f"({listing.layout})."
                     )
                 return listing
@@ -163,17 +163,17 @@ def _class_folders(source: Source, division: Division) -> Listing | None:
     if division.classes is None:
         parts = divide(classes, division.splits or USUAL_FRACTIONS)
     elif division.splits is not None:
-        raise ValueError("--splits and --classes are two ways to split; give one of them.")
+        raise ValueError("splits and classes are two ways to split; give one of them.")
     else:
         parts = {split: list(part) for split, part in class_list(division.classes).items()}
         listed = {label for part in parts.values() for label in part}
         if not listed & set(classes):
             raise ValueError(
-                f"No folder of SOURCE is a class of --classes {division.classes}; its classes "
+                f"No folder of SOURCE is a class of the list {division.classes}; its classes "
                 f"are named like {min(listed)!r}."
             )
         problems = [
-            Problem(label, f"is no class of --classes {division.classes}")
+            Problem(label, f"is no class of the list {division.classes}")
             for label in sorted(set(classes) - listed)
         ]
     splits = {

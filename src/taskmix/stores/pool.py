@@ -45,7 +45,7 @@ def decoded(
     except BrokenProcessPool:
         raise ValueError(
             "A process that decodes images died: for lack of memory, or as the script that calls "
-            "prepare has no `if __name__ == '__main__'`; try --workers 1."
+            "prepare has no `if __name__ == '__main__'`; try one worker."
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)

@@ -52,11 +52,11 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.size not in SIZES:
-            raise ValueError(f"--size is {self.size}; it must be {SIZES[0]} to {SIZES[-1]} pixels.")
+            raise ValueError(f"size is {self.size}; it must be {SIZES[0]} to {SIZES[-1]} pixels.")
         if self.smallest < 1:
-            raise ValueError(f"--smallest is {self.smallest}; it must be at least 1 pixel.")
+            raise ValueError(f"smallest is {self.smallest}; it must be at least 1 pixel.")
         if self.workers is not None and self.workers < 1:
-            raise ValueError(f"--workers is {self.workers}; it must be at least 1.")
+            raise ValueError(f"workers is {self.workers}; it must be at least 1.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -221,7 +221,7 @@ class _Problems:
 
     def add(self, file: str, what: str) -> None:
         if self.strict:
-            raise ValueError(f"{file} {what}; --strict stops at the first problem.")
+            raise ValueError(f"{file} {what}; strict stops at the first problem.")
         self._found.setdefault(file, Problem(file, what))
 
 

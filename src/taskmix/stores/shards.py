@@ -22,7 +22,7 @@ SPARE = 64 << 20
 def new_folder(out: Path) -> Iterator[Path]:
     """A folder beside ``out`` that takes its name in the end, and vanishes if anything fails."""
     if out.exists() or out.is_symlink():
-        raise FileExistsError(f"{out} already exists; choose another --out or remove it.")
+        raise FileExistsError(f"{out} already exists; choose another folder or remove it.")
     made: list[Path] = []
     partial = out.with_name(f".{out.name}.partial-{secrets.token_hex(4)}")
     try:
@@ -51,7 +51,7 @@ def check_space(folder: Path, needed: int) -> None:
     if free < needed + SPARE:
         raise OSError(
             f"The store needs {needed / 1e6:,.0f} MB, and {folder.parent} has {free / 1e6:,.0f} MB "
-            "free; make room there or choose another --out."
+            "free; make room there or choose another folder."
         )
 
 

@@ -1,13 +1,21 @@
-"""Streams of task batches: pure functions of (key, iteration)."""
+"""Streams of task batches: pure functions of (key, iteration).
 
+Examples
+--------
+>>> import taskmix as tm
+>>> tm.streams.regression(("linear",), (10,)).families
+('linear',)
+"""
+
+from taskmix.streams.function_stream import FunctionStream as FunctionStream
+from taskmix.streams.function_stream import paper_stream as paper_stream
+from taskmix.streams.function_stream import regression as regression
 from taskmix.streams.functions import FAMILIES as FAMILIES
 from taskmix.streams.functions import Family as Family
 from taskmix.streams.functions import family as family
 from taskmix.streams.image_statistics import image_statistics as image_statistics
 from taskmix.streams.images import ImageSet as ImageSet
 from taskmix.streams.images import ImageStream as ImageStream
-from taskmix.streams.regression import FunctionStream as FunctionStream
-from taskmix.streams.regression import paper_stream as paper_stream
 from taskmix.streams.schedule import Schedule as Schedule
 from taskmix.streams.schedule import consecutive as consecutive
 from taskmix.streams.schedule import gradual as gradual
@@ -15,3 +23,4 @@ from taskmix.streams.schedule import interleaved as interleaved
 from taskmix.streams.schedule import recurring as recurring
 from taskmix.streams.stream import Phase as Phase
 from taskmix.streams.stream import Stream as Stream
+from taskmix.streams.until import Until as Until

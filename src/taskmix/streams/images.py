@@ -38,7 +38,7 @@ class ImageSet(eqx.Module):
         if len(split.classes) < way:
             raise ValueError(
                 f"The {split.name} split has {len(split.classes)} classes, too few for "
-                f"{way}-way tasks; lower --way or add classes."
+                f"{way}-way tasks; lower way or add classes."
             )
         short = [
             f"{name} ({count})"
@@ -48,8 +48,8 @@ class ImageSet(eqx.Module):
         if short:
             raise ValueError(
                 f"A task needs {images_a_class} images of a class, but {len(short)} classes of "
-                f"the {split.name} split have fewer: {', '.join(short[:3])}; lower --shot or "
-                f"--query."
+                f"the {split.name} split have fewer: {', '.join(short[:3])}; lower shot or "
+                f"query."
             )
         return ImageSet(
             jnp.asarray(split.images),
@@ -76,6 +76,13 @@ class ImageStream(eqx.Module):
 
     A task is drawn as indices of images, which ``load`` turns into pixels: test tasks by
     the hundred fit into memory as indices only.
+
+    Examples
+    --------
+    >>> import taskmix as tm
+    >>> stream = tm.FewShot(size=16, tasks=2).stream()
+    >>> stream.batch(jax.random.key(0), 0).support.x.shape
+    (2, 5, 16, 16, 3)
     """
 
     training: ImageSet
@@ -138,8 +145,8 @@ class ImageStream(eqx.Module):
 
     def load(self, drawn: TaskBatch, testing: bool = True) -> TaskBatch:
         """Images in place of their indices, through the filter of each task's family."""
-        assert drawn.hints is not None, "a stream gives hints with every batch"
-        families = drawn.hints.family
+        families = drawn.hints.family if drawn.hints is not None else None
+        assert families is not None, "this stream knows its families"
         source = self.testing if testing else self.training
         filters = [image_filter(name) for name in self.families]
 
@@ -160,6 +167,7 @@ class ImageStream(eqx.Module):
         return dataclasses.replace(drawn, support=loaded(drawn.support), query=loaded(drawn.query))
 
     def _tasks(self, key: Key[Array, ""], source: ImageSet, query: int, hints: Hints) -> TaskBatch:
+        assert hints.family is not None, "this stream knows its families"
         tasks = hints.family.shape[0]
         keys = jax.random.split(key, tasks)
         index = jax.vmap(lambda k: source.draw(k, self.way, self.shot + query))(keys)

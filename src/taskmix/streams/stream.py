@@ -26,6 +26,12 @@ class Stream(Protocol):
     ``batch`` depends on its arguments only, so a run that resumes at an iteration sees
     what the uninterrupted run saw. The phases are for figures and measures, never for a
     learner.
+
+    Examples
+    --------
+    >>> import taskmix as tm
+    >>> isinstance(tm.streams.regression(), Stream)
+    True
     """
 
     @property

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from taskmix.learner import Info
 from taskmix.training.lives import Happening, Lives
-from taskmix.training.loop import Chunk, Pause
+from taskmix.training.moments import Chunk, Pause
 
 PLAIN_LINES = 10
 """Lines that a run prints where there is no terminal to draw a bar on."""

@@ -15,7 +15,7 @@ from taskmix.evaluation import Evaluation, History, family_measures, prequential
 from taskmix.learner import Info
 from taskmix.streams import Phase
 from taskmix.training.lives import Happening, Lives
-from taskmix.training.loop import Chunk
+from taskmix.training.moments import Chunk
 
 Line = dict[str, Any]
 

@@ -94,12 +94,12 @@ def claim(path: Path) -> None:
     """Create a folder, or take an existing one that is empty or one of taskmix."""
     if (path.exists() and not path.is_dir()) or (path.is_dir() and _foreign(path)):
         raise FileExistsError(
-            f"{path} already exists and is not an empty folder; choose another --out or remove it."
+            f"{path} already exists and is not an empty folder; choose another folder or remove it."
         )
     with explained(f"create {path}"):
         path.mkdir(parents=True, exist_ok=True)
     if not os.access(path, os.W_OK):
-        raise PermissionError(f"{path} is not writable; choose another --out.")
+        raise PermissionError(f"{path} is not writable; choose another folder.")
 
 
 def _foreign(path: Path) -> bool:
@@ -133,8 +133,8 @@ def check_unchanged(
     if len(changed) > SHOWN_CHANGES:
         shown.append(f"{len(changed) - SHOWN_CHANGES} more")
     raise ValueError(
-        f"{path} was begun with other settings: {'; '.join(shown)}. Choose another --out, or go "
-        f"on all the same by --accept {' '.join(changed[:SHOWN_CHANGES])}."
+        f"{path} was begun with other settings: {'; '.join(shown)}. Choose another folder, or "
+        f"go on all the same and accept {' '.join(changed[:SHOWN_CHANGES])}."
     )
 
 
@@ -179,13 +179,15 @@ def as_json(value: Any) -> Any:
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: as_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return {"type": type(value).__name__, **fields}
+        return {"type": public_name(type(value)), **fields}
     if isinstance(value, enum.Enum):
         return value.value
+    if isinstance(value, np.generic):
+        return as_json(value.item())
     if isinstance(value, np.ndarray | jax.Array):
         return {"shape": list(value.shape), "dtype": str(value.dtype)}
     if callable(value):
-        return getattr(value, "__name__", type(value).__name__)
+        return public_name(value)
     if isinstance(value, float) and not math.isfinite(value):
         # JSON knows no infinity; Python reads the word back with float().
         return str(value)
@@ -193,7 +195,23 @@ def as_json(value: Any) -> Any:
         return {str(key): as_json(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return [as_json(entry) for entry in value]
-    return value
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    # A part of somebody else's that is neither: its name is all there is to say of it.
+    return public_name(value)
+
+
+def public_name(part: Any) -> str:
+    """What a class or a function is called in JSON; those of other packages after their package.
+
+    >>> import math
+    >>> public_name(math.sqrt)
+    'math:sqrt'
+    """
+    if not hasattr(part, "__name__"):
+        part = type(part)
+    package = (part.__module__ or "").split(".")[0]
+    return part.__name__ if package == "taskmix" else f"{package}:{part.__name__}"
 
 
 def software() -> dict[str, Any]:

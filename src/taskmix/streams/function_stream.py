@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from taskmix.streams.functions import family
 from taskmix.streams.schedule import Schedule, consecutive
@@ -65,7 +66,7 @@ class FunctionStream:
         drawn = self.schedule.draw(family_key, iteration, self.tasks)
         elapsed = iteration - jnp.asarray(self.schedule.appearances)
         progress = jnp.clip(elapsed / self.drift, 0, 1)
-        return self._tasks(task_key, Hints(drawn, self.schedule.boundary(iteration)), progress)
+        return self._tasks(task_key, drawn, self.schedule.boundary(iteration), progress)
 
     def test_tasks(self, key: Key[Array, ""], family: int, tasks: int) -> TaskBatch:
         if not 0 <= family < len(self.families):
@@ -73,29 +74,33 @@ class FunctionStream:
                 f"family is {family}; it must be an index into {', '.join(self.families)}."
             )
         key = jax.random.fold_in(jax.random.fold_in(key, _TESTING), family)
-        hints = Hints(jnp.full(tasks, family), jnp.asarray(False))
-        return self._tasks(key, hints, jnp.ones(len(self.families)))
+        progress = jnp.ones(len(self.families))
+        return self._tasks(key, jnp.full(tasks, family), jnp.asarray(False), progress)
 
     def load(self, drawn: TaskBatch) -> TaskBatch:
         return drawn
 
     def _tasks(
-        self, key: Key[Array, ""], hints: Hints, progress: Float[Array, " families"]
+        self,
+        key: Key[Array, ""],
+        drawn: Int[Array, " tasks"],
+        boundary: Bool[Array, ""],
+        progress: Float[Array, " families"],
     ) -> TaskBatch:
         x_key, function_key, noise_key = jax.random.split(key, 3)
-        tasks = hints.family.shape[0]
+        tasks = drawn.shape[0]
         shape = (tasks, self.support + self.query, 1)
         x = jax.random.uniform(x_key, shape, minval=-self.x_limit, maxval=self.x_limit)
         function_keys = jax.random.split(function_key, tasks)
-        y = self._evaluate(hints.family, function_keys, progress, x)
+        y = self._evaluate(drawn, function_keys, progress, x)
         noise = self._noise()
         if noise.any():
-            scale = jnp.asarray(noise)[hints.family][:, None, None]
+            scale = jnp.asarray(noise)[drawn][:, None, None]
             y += scale * jax.random.normal(noise_key, shape)
         return TaskBatch(
             support=Examples.full(x[:, : self.support], y[:, : self.support]),
             query=Examples.full(x[:, self.support :], y[:, self.support :]),
-            hints=hints,
+            hints=Hints(drawn, boundary),
         )
 
     def _evaluate(
@@ -118,6 +123,42 @@ class FunctionStream:
         return np.array([self.noise if one is None else one for one in own], np.float32)
 
 
+def regression(
+    families: Sequence[str] = ("polynomial", "sinusoid", "sawtooth"),
+    lengths: Sequence[int] = (4000, 3000, 2500),
+    *,
+    tasks: int = 10,
+    support: int = 5,
+    query: int = 10,
+    noise: float = 0.0,
+) -> FunctionStream:
+    """Few-shot regression, one family of functions after the other; by default the paper's.
+
+    Parameters
+    ----------
+    families
+        Names of ``taskmix.streams.FAMILIES``, in the order in which they appear.
+    lengths
+        Iterations of each family's phase.
+    tasks, support, query
+        Tasks of a batch, and examples of each task to adapt on and to be judged on.
+    noise
+        Standard deviation of the noise on every target.
+
+    Returns
+    -------
+    FunctionStream
+        Other schedules than one after the other are ``FunctionStream(schedule)``.
+
+    Examples
+    --------
+    >>> regression(("linear", "step"), (40, 30)).phases[1].start
+    40
+    """
+    schedule = consecutive(tuple(families), tuple(lengths))
+    return FunctionStream(schedule, tasks, support, query, noise)
+
+
 def paper_stream() -> FunctionStream:
     """The continual regression of the paper: polynomial, then sinusoid, then sawtooth."""
-    return FunctionStream(consecutive(("polynomial", "sinusoid", "sawtooth"), (4000, 3000, 2500)))
+    return regression()

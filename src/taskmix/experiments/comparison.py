@@ -1,0 +1,203 @@
+"""Several methods on several seeds of one stream, and what came out of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from taskmix.evaluation import Measure, further_measures
+from taskmix.experiments.catalogue import Source, experiment_of
+from taskmix.experiments.experiment import Experiment
+from taskmix.experiments.group import Keeping
+from taskmix.experiments.run import run_method
+from taskmix.experiments.summary import Summary, combined
+from taskmix.experiments.variants import folder_name, variant
+from taskmix.experiments.workers import request_for, shared_out
+from taskmix.files import write_json
+from taskmix.learner import Learner
+from taskmix.streams import Stream
+from taskmix.training import Settings
+from taskmix.training.moments import check_seeds
+from taskmix.training.watch import Request
+
+Methods = Sequence[str] | Mapping[str, "str | Learner"]
+"""Names, or what each label in tables stands for: a name or a learner."""
+
+
+def compare(
+    methods: Methods,
+    on: Source,
+    seeds: Sequence[int] = (0, 1, 2),
+    out: str | Path | None = None,
+    *,
+    settings: Settings | None = None,
+    keeping: Keeping | None = None,
+    workers: int = 1,
+    quiet: bool = True,
+) -> dict[str, Any]:
+    """Train several methods on the same stream, once per seed, and compare them.
+
+    Parameters
+    ----------
+    methods
+        Names as ``taskmix methods`` lists them, perhaps with settings
+        (``"mixture:4"``, ``"maml:meta_rate=0.01"``); or, by the label that tables are to show,
+        such names or learners.
+    on
+        A stream, an experiment, or the name of one.
+    seeds
+        One run per method and seed; the seeds of a method are trained side by side.
+    out
+        Folder for the runs, to be created, or to go on in; nothing is kept without one.
+    settings
+        How often runs are evaluated, and on how many tasks.
+    keeping
+        How often checkpoints are written.
+    workers
+        Processes to share methods and seeds out to.
+    quiet
+        Whether to say nothing while training.
+
+    Returns
+    -------
+    dict
+        What ``comparison.json`` holds: every summary, and per method means over its seeds with
+        intervals.
+
+    Examples
+    --------
+    >>> import taskmix as tm
+    >>> stream = tm.streams.regression(("linear",), (4,), tasks=2)
+    >>> found = tm.compare(["alpaca", "alpaca:meta_rate=0.1"], stream, seeds=[0])
+    >>> list(found["methods"])
+    ['alpaca', 'alpaca:meta_rate=0.1']
+    """
+    plan = planned(methods, on, seeds, settings, keeping, workers, quiet)
+    request = request_for(workers)
+    if out is not None:
+        return plan.train(Path(out), request)
+    with tempfile.TemporaryDirectory() as folder:
+        return plan.train(Path(folder), request)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Methods and seeds to be trained; everything that can be wrong with them has been checked."""
+
+    name: str
+    """Of the experiment."""
+    experiment: Experiment
+    learners: Mapping[str, Learner]
+    seeds: Sequence[int]
+    settings: Settings
+    keeping: Keeping
+    workers: int
+    quiet: bool
+    stream: Stream
+    """That of the experiment, built once; workers build their own, as images are large."""
+    further: Sequence[Measure] = ()
+
+    def train(self, out: Path, request: Request) -> dict[str, Any]:
+        """Train every method on every seed and write what came out.
+
+        Runs that have ended are left as they are, those that were interrupted go on.
+        """
+        alone = self.workers == 1
+        labels = {"experiment": self.name}
+        console = partial(Console, quiet=self.quiet, force_terminal=None if alone else False)
+        work = partial(_trained, labels, self.experiment, self.settings, self.keeping, out, console)
+        work = partial(work, further=self.further)
+        if alone:
+            work = partial(work, stream=self.stream)
+        groups = [self.seeds[first :: self.workers] for first in range(self.workers)]
+        jobs = [(name, one, seeds) for name, one in self.learners.items() for seeds in groups]
+        jobs = [job for job in jobs if job[-1]]
+        summaries = shared_out(work, jobs, self.workers, request)
+        told = {name: learner.told.value for name, learner in self.learners.items()}
+        comparison = combined(self.name, told, chain.from_iterable(summaries), self.further)
+        write_json(out / "comparison.json", comparison)
+        return comparison
+
+
+def planned(
+    methods: Methods,
+    on: Source,
+    seeds: Sequence[int] = (0, 1, 2),
+    settings: Settings | None = None,
+    keeping: Keeping | None = None,
+    workers: int = 1,
+    quiet: bool = True,
+    name: str | None = None,
+) -> Plan:
+    """Whatever is wrong is said here, before any folder exists.
+
+    ``name`` is what tables call the experiment, if it is to be another than its own.
+    """
+    if not methods or len(set(methods)) != len(methods):
+        raise ValueError(f"methods are {list(methods)}; name at least one, and each once.")
+    if workers < 1:
+        raise ValueError(f"workers is {workers}; it must be at least 1.")
+    own_name, experiment = experiment_of(on)
+    shared = experiment.shared()
+    labelled = methods if isinstance(methods, Mapping) else {one: one for one in methods}
+    learners = {
+        label: variant(one, shared) if isinstance(one, str) else one
+        for label, one in labelled.items()
+    }
+    folders = [folder_name(label) for label in learners]
+    if len(set(folders)) < len(folders) or any("/" in folder for folder in folders):
+        raise ValueError(f"methods are {list(learners)}; their labels must make different folders.")
+    check_seeds(seeds)
+    return Plan(
+        name or own_name,
+        experiment,
+        learners,
+        list(seeds),
+        settings or experiment.training(),
+        keeping or Keeping(),
+        workers,
+        quiet,
+        experiment.stream(),
+        further_measures(),
+    )
+
+
+def _trained(
+    labels: Mapping[str, Any],
+    experiment: Experiment,
+    settings: Settings,
+    keeping: Keeping,
+    out: Path,
+    console: Any,
+    request: Request,
+    name: str,
+    learner: Learner,
+    seeds: Sequence[int],
+    stream: Stream | None = None,
+    further: Sequence[Measure] = (),
+) -> list[Summary]:
+    """A job of a comparison: one method, some seeds."""
+    return run_method(
+        experiment,
+        {**labels, "method": name},
+        learner,
+        seeds,
+        partial(_folder, out / folder_name(name)),
+        settings,
+        console(),
+        keeping,
+        request,
+        stream,
+        further,
+    )
+
+
+def _folder(parent: Path, seed: int) -> Path:
+    return parent / f"seed-{seed}"

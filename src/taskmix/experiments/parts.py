@@ -1,0 +1,68 @@
+"""The task models that an experiment offers, made of its network and its likelihood."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from taskmix.adaptation import (
+    Adaptation,
+    BayesianHead,
+    CalibratedGradient,
+    Gradient,
+    TaskModel,
+)
+from taskmix.likelihood import Categorical, Gaussian, Likelihood
+from taskmix.models import MODELS, Model
+
+FEATURES = 32
+"""Of a Bayesian head upon a network that is not made for one."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Features:
+    """A network whose outputs are features, how many it has, and what it stands beside."""
+
+    network: Model
+    width: int
+    inputs: int = 0
+    """Numbers of an input that a head sees as they are."""
+    input_scale: float = 1.0
+
+
+def task_models(
+    model: Model,
+    likelihood: Likelihood,
+    adaptation: Adaptation,
+    features: Features,
+    outputs: int,
+) -> dict[str, TaskModel]:
+    """What clusters may be made of, by name.
+
+    Bayesian heads and calibrated residuals exist for targets with a normal distribution and for
+    classes; gradient steps work for every likelihood.
+    """
+    offered: dict[str, TaskModel] = {"gradient": Gradient(model, likelihood, adaptation)}
+    if isinstance(likelihood, Gaussian | Categorical):
+        offered["calibrated-gradient"] = CalibratedGradient(model, likelihood, adaptation)
+        offered["bayesian-head"] = BayesianHead(
+            features.network,
+            likelihood,
+            outputs=outputs,
+            inputs=features.inputs,
+            input_scale=features.input_scale,
+            width=features.width,
+        )
+    return offered
+
+
+def named_network(name: str, shape: tuple[int, ...], outputs: int) -> Model:
+    """A registered network for inputs of a shape."""
+    kind = MODELS.find(name)
+    fitting = getattr(kind, "fitting", None)
+    if fitting is None:
+        raise ValueError(
+            f"The network {name!r} cannot be chosen by its name; give {kind.__name__} a class "
+            f"method `fitting(shape, outputs)`, or hand the network itself to a learner."
+        )
+    network: Model = fitting(shape, outputs)
+    return network
