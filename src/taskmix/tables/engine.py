@@ -1,0 +1,147 @@
+"""The learner of a table with its state: predicts tasks, then learns from them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from taskmix.learner import Growing, Info, Learner, Prediction
+from taskmix.tables.packing import Shape, Sides, batches, questions
+from taskmix.tasks import Examples, TaskBatch
+
+LEVEL = 0.9
+"""Of the intervals whose coverage is measured."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Forecast:
+    """What was said of the query of one task, in the units of the learner."""
+
+    mean: np.ndarray
+    """(query, outputs)"""
+    low: np.ndarray | None
+    high: np.ndarray | None
+    responsibilities: np.ndarray
+    background: float
+    novelty: float
+
+
+@dataclasses.dataclass
+class Engine:
+    """A learner and what it has learned so far."""
+
+    learner: Learner
+    shape: Shape
+    width: int
+    classes: bool
+    seed: int
+    state: Any = None
+    steps: int = 0
+
+    def begin(self) -> None:
+        self.state = self.first()
+
+    def first(self) -> Any:
+        """The state before the first task; depends on the seed alone."""
+        example = TaskBatch(*(self._blank(rows) for rows in (self.shape.support, self.shape.query)))
+        return _init(self.learner, jax.random.key(self.seed), example)
+
+    def _blank(self, rows: int) -> Examples:
+        tasks = self.shape.tasks
+        y: np.ndarray = np.zeros((tasks, rows, 1), np.float32)
+        if self.classes:
+            y = np.zeros((tasks, rows), np.int32)
+        mask = np.zeros((tasks, rows), bool)
+        x = np.zeros((tasks, rows, self.width), np.float32)
+        return Examples(x, y, mask)
+
+    def predict(self, tasks: Sequence[Sides], level: float = LEVEL) -> list[Forecast]:
+        """Of every task from its support set alone, changing nothing."""
+        parts: list[list[Forecast]] = [[] for _ in tasks]
+        for question in questions(tasks, self.shape, self.width, self.classes):
+            found, bounds = jax.device_get(
+                _predicted(
+                    self.learner,
+                    self.state,
+                    question.support,
+                    question.query_x,
+                    question.query_mask,
+                    jnp.asarray(level),
+                )
+            )
+            for place, (number, _, count) in enumerate(question.places):
+                parts[number].append(_forecast(found, bounds, place, count))
+        return [_joined(pieces) for pieces in parts]
+
+    def learn(self, tasks: Sequence[Sides]) -> list[Info]:
+        """One step per batch; what the learner said of each."""
+        infos = []
+        for batch in batches(tasks, self.shape, self.classes):
+            learner = self.learner
+            if isinstance(learner, Growing) and not learner.has_room(self.state, 1):
+                self.state = learner.grow(self.state)
+            key = jax.random.fold_in(jax.random.key(self.seed), self.steps)
+            self.state, info = _step(learner, self.state, batch, key)
+            self.steps += 1
+            infos.append(jax.device_get(info))
+        return infos
+
+
+@partial(jax.jit, static_argnums=0)
+def _init(learner: Learner, key: Array, example: TaskBatch) -> Any:
+    return learner.init(key, example)
+
+
+@partial(jax.jit, static_argnums=0)
+def _step(learner: Learner, state: Any, batch: TaskBatch, key: Array) -> tuple[Any, Info]:
+    return learner.step(state, batch, key)
+
+
+@partial(jax.jit, static_argnums=0)
+def _predicted(
+    learner: Learner, state: Any, support: Examples, query_x: Array, mask: Array, level: Array
+) -> tuple[Prediction, tuple[Array, Array] | None]:
+    found = jax.vmap(lambda one, x, own: learner.predict(state, one, x, None, own))(
+        support, query_x, mask
+    )
+    slim = dataclasses.replace(found, components=jnp.zeros((0,)), mix=None)
+    if found.variance is None:
+        return slim, None
+    if found.mix is not None:
+        sides = ((1 - level) / 2, (1 + level) / 2)
+        return slim, (found.mix.quantile(sides[0]), found.mix.quantile(sides[1]))
+    half = jax.scipy.stats.norm.ppf((1 + level) / 2) * jnp.sqrt(found.variance)
+    return slim, (found.mean - half, found.mean + half)
+
+
+def _forecast(found: Prediction, bounds: Any, place: int, count: int) -> Forecast:
+    low, high = (None, None) if bounds is None else (side[place, :count] for side in bounds)
+    return Forecast(
+        np.asarray(found.mean[place, :count]),
+        low,
+        high,
+        np.asarray(found.responsibilities[place]),
+        0.0 if found.background is None else float(found.background[place]),
+        0.0 if found.novelty is None else float(found.novelty[place]),
+    )
+
+
+def _joined(pieces: list[Forecast]) -> Forecast:
+    if len(pieces) == 1:
+        return pieces[0]
+    first = pieces[0]
+    low, high = (
+        None
+        if getattr(first, side) is None
+        else np.concatenate([getattr(piece, side) for piece in pieces])
+        for side in ("low", "high")
+    )
+    mean = np.concatenate([piece.mean for piece in pieces])
+    return dataclasses.replace(first, mean=mean, low=low, high=high)
