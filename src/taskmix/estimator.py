@@ -9,13 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from taskmix.files import explained
 from taskmix.tables.answers import TablePrediction, answer
+from taskmix.tables.example import example_table
 from taskmix.tables.flow import Course, Prepared, chosen_for, labels_for, surveyed
 from taskmix.tables.grouping import Splitter
 from taskmix.tables.model import TableModel
 from taskmix.tables.problems import problem
 from taskmix.tables.reading import Table, table_of
 from taskmix.tables.result import TableResult
+from taskmix.tables.saving import is_table, load, save
 from taskmix.tables.schema import Schema, schema_of
 
 LOG = logging.getLogger("taskmix")
@@ -157,8 +160,6 @@ class TableLearner:
 
     def save(self, path: str | Path) -> Path:
         """Write everything that was learned into a folder; ``taskmix.load`` reads it."""
-        from taskmix.tables.saving import save
-
         self._fitted()
         return save(self, Path(path))
 
@@ -224,6 +225,54 @@ class TableLearner:
         for name in schema.sources:
             if name not in table.names:
                 raise problem(table.where, "there is no such column, but it was learned.", name)
+
+
+def run_table(
+    source: Any,
+    out: str | Path,
+    seed: int = 0,
+    progress: Callable[[str], None] | None = None,
+    **columns: Any,
+) -> TableResult:
+    """Fit a ``TableLearner`` with these ``columns`` and write all that came out into a folder.
+
+    ``out`` gets result.json, tasks.csv, predictions.csv, result.png and, in ``model``, the
+    learner. Without a ``source`` it is the example of ``taskmix.tables.example``.
+    """
+    if source is None:
+        if columns.get("target"):
+            raise ValueError("Columns are given but no table; give the file of the table first.")
+        example = example_table()
+        if progress is not None:
+            progress(f"no file is given, so this is an example: {example.name}")
+        source, columns = example.frame, example.columns
+    for name in ("task", "target"):
+        if not columns.get(name):
+            known = ", ".join(table_of(source).names[:20])
+            raise ValueError(f"No {name} column is given; the table has {known}.")
+    learner = TableLearner(**columns, seed=seed)
+    result = learner.fit_online(source, progress=progress)
+    result.save(out)
+    learner.save(Path(out) / "model")
+    return result
+
+
+def predict_table(
+    model: str | Path, support: Any, query: Any, out: str | Path, level: float = 0.9
+) -> Path:
+    """Predict ``query`` from ``support`` by a saved learner, into a CSV or Parquet file."""
+    path = Path(model)
+    if not is_table(path) and is_table(path / "model"):
+        path = path / "model"
+    found = load(path).predict(support, query).frame(level)
+    out = Path(out)
+    with explained(f"write {out}"):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if out.suffix == ".parquet":
+            found.write_parquet(out)
+        else:
+            found.write_csv(out)
+    return out
 
 
 def _said(chosen: Mapping[str, Any]) -> str:

@@ -8,12 +8,11 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from taskmix.learner import Growing, Info, Learner, Prediction
-from taskmix.tables.packing import Shape, Sides, batches, questions
+from taskmix.tables.packing import Shape, Sides, batches, questions, stacked
 from taskmix.tasks import Examples, TaskBatch
 
 LEVEL = 0.9
@@ -50,32 +49,23 @@ class Engine:
 
     def first(self) -> Any:
         """The state before the first task; depends on the seed alone."""
-        example = TaskBatch(*(self._blank(rows) for rows in (self.shape.support, self.shape.query)))
+        example = TaskBatch(self._blank(self.shape.support), self._blank(self.shape.query))
         return _init(self.learner, jax.random.key(self.seed), example)
 
     def _blank(self, rows: int) -> Examples:
-        tasks = self.shape.tasks
-        y: np.ndarray = np.zeros((tasks, rows, 1), np.float32)
-        if self.classes:
-            y = np.zeros((tasks, rows), np.int32)
-        mask = np.zeros((tasks, rows), bool)
-        x = np.zeros((tasks, rows, self.width), np.float32)
-        return Examples(x, y, mask)
+        nothing = np.zeros((0, self.width), np.float32), np.zeros(0, np.float32)
+        return stacked([nothing], self.shape.tasks, rows, self.classes)
 
     def predict(self, tasks: Sequence[Sides], level: float = LEVEL) -> list[Forecast]:
         """Of every task from its support set alone, changing nothing."""
         parts: list[list[Forecast]] = [[] for _ in tasks]
         for question in questions(tasks, self.shape, self.width, self.classes):
-            found, bounds = jax.device_get(
-                _predicted(
-                    self.learner,
-                    self.state,
-                    question.support,
-                    question.query_x,
-                    question.query_mask,
-                    jnp.asarray(level),
-                )
+            found = _predicted(
+                self.learner, self.state, question.support, question.query_x, question.query_mask
             )
+            known = found.variance is not None and not self.classes
+            bounds = jax.device_get(_interval(found, level)) if known else None
+            found = jax.device_get(dataclasses.replace(found, mix=None, components=found.mean))
             for place, (number, _, count) in enumerate(question.places):
                 parts[number].append(_forecast(found, bounds, place, count))
         return [_joined(pieces) for pieces in parts]
@@ -106,19 +96,17 @@ def _step(learner: Learner, state: Any, batch: TaskBatch, key: Array) -> tuple[A
 
 @partial(jax.jit, static_argnums=0)
 def _predicted(
-    learner: Learner, state: Any, support: Examples, query_x: Array, mask: Array, level: Array
-) -> tuple[Prediction, tuple[Array, Array] | None]:
-    found = jax.vmap(lambda one, x, own: learner.predict(state, one, x, None, own))(
+    learner: Learner, state: Any, support: Examples, query_x: Array, mask: Array
+) -> Prediction:
+    return jax.vmap(lambda one, x, own: learner.predict(state, one, x, None, own))(
         support, query_x, mask
     )
-    slim = dataclasses.replace(found, components=jnp.zeros((0,)), mix=None)
-    if found.variance is None:
-        return slim, None
-    if found.mix is not None:
-        sides = ((1 - level) / 2, (1 + level) / 2)
-        return slim, (found.mix.quantile(sides[0]), found.mix.quantile(sides[1]))
-    half = jax.scipy.stats.norm.ppf((1 + level) / 2) * jnp.sqrt(found.variance)
-    return slim, (found.mean - half, found.mean + half)
+
+
+@partial(jax.jit, static_argnums=1)
+def _interval(found: Prediction, level: float) -> tuple[Array, Array]:
+    """Apart from the prediction: another level is compiled in no time."""
+    return found.interval(level)
 
 
 def _forecast(found: Prediction, bounds: Any, place: int, count: int) -> Forecast:

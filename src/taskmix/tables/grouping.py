@@ -76,25 +76,23 @@ def keyed(seed: int, name: str) -> np.random.Generator:
 
 def taken(block: Block, where: np.ndarray | slice) -> Block:
     """Some rows of a block."""
+    times = None if block.times is None else block.times[where]
+    known = None if block.known is None else block.known[where]
     return Block(
-        **{
-            field.name: None if (leaf := getattr(block, field.name)) is None else leaf[where]
-            for field in dataclasses.fields(Block)
-        }
+        block.rows[where], block.tasks[where], times, block.y[where], known, block.x[where]
     )
 
 
 def joined(parts: Sequence[Block]) -> Block:
+    """The rows of several blocks, one after the other."""
     if len(parts) == 1:
         return parts[0]
-    return Block(
-        **{
-            field.name: None
-            if getattr(parts[0], field.name) is None
-            else np.concatenate([getattr(part, field.name) for part in parts])
-            for field in dataclasses.fields(Block)
-        }
-    )
+
+    def each(name: str) -> Any:
+        leaves = [getattr(part, name) for part in parts]
+        return None if leaves[0] is None else np.concatenate(leaves)
+
+    return Block(*(each(field.name) for field in dataclasses.fields(Block)))
 
 
 def grouped(blocks: Iterable[Block], left: LeftOut) -> Iterator[Block]:
@@ -103,7 +101,7 @@ def grouped(blocks: Iterable[Block], left: LeftOut) -> Iterator[Block]:
     for block in blocks:
         usable = np.array([name is not None for name in block.tasks], dtype=bool)
         if block.times is not None:
-            usable &= ~np.equal(block.times, None) & (block.times == block.times)
+            usable &= _given(block.times)
         if not usable.all():
             left.rows_without_task += int((~usable).sum())
             block = taken(block, usable)
@@ -117,6 +115,13 @@ def grouped(blocks: Iterable[Block], left: LeftOut) -> Iterator[Block]:
             begun.append(taken(block, slice(start, stop)))
     if begun:
         yield joined(begun)
+
+
+def _given(times: np.ndarray) -> np.ndarray:
+    """Which times are not missing: NaN among numbers, None among texts."""
+    if times.dtype == object:
+        return np.array([time is not None for time in times], dtype=bool)
+    return ~np.isnan(times)
 
 
 def tasks_of(blocks: Iterable[Block], split: Splitter, left: LeftOut) -> Iterator[RowTask]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from taskmix.tables.grouping import keyed
 from taskmix.tasks import Examples, TaskBatch
@@ -50,16 +52,20 @@ def batches(tasks: Sequence[Sides], shape: Shape, classes: bool) -> Iterator[Tas
         sides = [[(task.support_x, task.support_y) for task in some]]
         sides.append([(task.query_x, task.query_y) for task in some])
         support, query = (
-            _stacked(side, shape.tasks, rows, classes)
+            stacked(side, shape.tasks, rows, classes)
             for side, rows in zip(sides, (shape.support, shape.query), strict=True)
         )
         yield TaskBatch(support, query)
 
 
 def _fitting(task: Sides, shape: Shape) -> Sides:
-    """Some rows of a task that is too large, drawn by its name."""
+    """No more rows than there is room for, drawn by the name of the task.
+
+    Query rows come in an order of chance: the learner measures the width of its intervals on
+    the first of them, and in a table those are the nearest to what is known.
+    """
     support = _some(len(task.support_x), shape.support, task.name)
-    query = _some(len(task.query_x), shape.query, task.name)
+    query = keyed(1, task.name).permutation(len(task.query_x))[: shape.query]
     return Sides(
         task.name,
         task.support_x[support],
@@ -80,8 +86,8 @@ class Question:
     """Pieces of tasks to be predicted at once."""
 
     support: Examples
-    query_x: np.ndarray
-    query_mask: np.ndarray
+    query_x: Array
+    query_mask: Array
     places: list[tuple[int, int, int]]
     """Of each piece: the task, its first query row and how many follow."""
 
@@ -105,7 +111,8 @@ def questions(
             for place, (number, start, count) in enumerate(some):
                 x[place, :count] = tasks[number].query_x[start : start + count]
                 mask[place, :count] = True
-            yield Question(_stacked(known, shape.tasks, size, classes), x, mask, some)
+            support = stacked(known, shape.tasks, size, classes)
+            yield Question(support, jnp.asarray(x), jnp.asarray(mask), some)
 
 
 def _known(task: Sides, most: int) -> tuple[np.ndarray, np.ndarray]:
@@ -113,9 +120,10 @@ def _known(task: Sides, most: int) -> tuple[np.ndarray, np.ndarray]:
     return task.support_x[some], task.support_y[some]
 
 
-def _stacked(
+def stacked(
     sides: Sequence[tuple[np.ndarray, np.ndarray]], tasks: int, rows: int, classes: bool
 ) -> Examples:
+    """Arrays of one shape; whatever has no row is padding."""
     width = sides[0][0].shape[1]
     x = np.zeros((tasks, rows, width), np.float32)
     y = np.zeros((tasks, rows), np.int32) if classes else np.zeros((tasks, rows, 1), np.float32)
@@ -124,4 +132,4 @@ def _stacked(
         x[place, : len(own_x)] = own_x
         y[place, : len(own_y)] = own_y if classes else own_y[:, None]
         mask[place, : len(own_x)] = True
-    return Examples(x, y, mask)
+    return Examples(jnp.asarray(x), jnp.asarray(y), jnp.asarray(mask))

@@ -40,7 +40,7 @@ class Recorder:
     scale: Scale = dataclasses.field(default_factory=lambda: Scale.begin(1))
 
     def predicted(self, wave: Sequence[RowTask], forecasts: Sequence[Forecast]) -> None:
-        for number, (task, found) in enumerate(zip(wave, forecasts, strict=True)):
+        for task, found in zip(wave, forecasts, strict=True):
             y = task.query.y
             self.names.append(task.name)
             self.firsts.append(int(min(task.support.rows.min(), task.query.rows.min())))
