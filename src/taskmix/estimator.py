@@ -7,7 +7,7 @@ import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from taskmix.files import explained
 from taskmix.tables.answers import TablePrediction, answer
@@ -76,7 +76,7 @@ class TableLearner:
         inputs: Sequence[str] | None = None,
         support: int | None = None,
         split: str = "first",
-        kind: Literal["regression", "classification"] | None = None,
+        kind: str | None = None,
         seed: int = 0,
         batch: int | None = None,
         updates: int | None = None,

@@ -81,7 +81,7 @@ class Encoding:
                         feature.places.append(value)
 
     def learn(self, x: np.ndarray) -> None:
-        self.scale = self.scale.observed(x)
+        self.scale = self.scale.carefully(x)
 
     def _feature(self, feature: Feature, values: np.ndarray, scaled: np.ndarray) -> np.ndarray:
         if feature.kind == "number":

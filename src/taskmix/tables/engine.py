@@ -65,9 +65,11 @@ class Engine:
             )
             known = found.variance is not None and not self.classes
             bounds = jax.device_get(_interval(found, level)) if known else None
-            found = jax.device_get(dataclasses.replace(found, mix=None, components=found.mean))
+            said = jax.device_get(
+                (found.mean, found.responsibilities, found.background, found.novelty)
+            )
             for place, (number, _, count) in enumerate(question.places):
-                parts[number].append(_forecast(found, bounds, place, count))
+                parts[number].append(_forecast(said, bounds, place, count))
         return [_joined(pieces) for pieces in parts]
 
     def learn(self, tasks: Sequence[Sides]) -> list[Info]:
@@ -109,15 +111,17 @@ def _interval(found: Prediction, level: float) -> tuple[Array, Array]:
     return found.interval(level)
 
 
-def _forecast(found: Prediction, bounds: Any, place: int, count: int) -> Forecast:
+def _forecast(said: tuple[Any, ...], bounds: Any, place: int, count: int) -> Forecast:
+    """One task's part of what was said of all; what a learner does not know is 0."""
+    mean, responsibilities, background, novelty = said
     low, high = (None, None) if bounds is None else (side[place, :count] for side in bounds)
     return Forecast(
-        np.asarray(found.mean[place, :count]),
+        mean[place, :count],
         low,
         high,
-        np.asarray(found.responsibilities[place]),
-        0.0 if found.background is None else float(found.background[place]),
-        0.0 if found.novelty is None else float(found.novelty[place]),
+        responsibilities[place],
+        0.0 if background is None else float(background[place]),
+        0.0 if novelty is None else float(novelty[place]),
     )
 
 

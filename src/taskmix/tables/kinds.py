@@ -13,6 +13,9 @@ MISSING = ("", "?", "na", "n/a", "nan", "null", "none", "nat", "-")
 """What stands for no value, in any case."""
 MOSTLY = 0.8
 """Share of values that have to be numbers, or moments, for the others to be mistakes."""
+LARGEST = 1e30
+"""Numbers that are larger are missing, as infinite ones are: no measurement is, and their squares
+are not numbers any more."""
 FORMATS = (
     *("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M"),
     *("%Y-%m-%d", "%Y/%m/%d", "%Y/%m/%d %H:%M:%S", "%Y/%m/%d %H:%M", "%m/%d/%y", "%m/%d/%Y"),
@@ -51,7 +54,7 @@ def kind_of(values: pl.Series) -> Kind:
 
 
 def read_as(kind: Kind, values: pl.Series, where: str, first: int) -> pl.Series:
-    """Numbers as Float64 (infinite ones missing), moments, or texts; null where there is none.
+    """Numbers as Float64 (endless ones missing), moments, or texts; null where there is none.
 
     A value of another kind is an error that names its row.
     """
@@ -60,7 +63,7 @@ def read_as(kind: Kind, values: pl.Series, where: str, first: int) -> pl.Series:
         texts = values if numeric else _texts(values)
         found = texts.cast(pl.Float64, strict=False)
         _check(texts, found, "number", where, first, values.name)
-        return found.replace([float("inf"), float("-inf"), float("nan")], None)
+        return found.set((~(found.abs() <= LARGEST)).fill_null(True), None)
     if kind.name == "moment":
         if values.dtype in (pl.Date, pl.Datetime):
             naive = values.cast(pl.Datetime("us"))
@@ -79,9 +82,12 @@ def _texts(values: pl.Series) -> pl.Series:
 
 
 def _moments(texts: pl.Series, form: str) -> pl.Series:
+    """Null where the text has another form; the year 31 is none of a table, but a day."""
     if "%H" in form:
-        return texts.str.to_datetime(form, strict=False, time_unit="us")
-    return texts.str.to_date(form, strict=False).cast(pl.Datetime("us"))
+        found = texts.str.to_datetime(form, strict=False, time_unit="us")
+    else:
+        found = texts.str.to_date(form, strict=False).cast(pl.Datetime("us"))
+    return found.set((~found.dt.year().is_between(1000, 9999)).fill_null(True), None)
 
 
 def _check(

@@ -82,7 +82,7 @@ class TableModel:
         infos = self.engine.learn(sides)
         both = [side for task in wave for side in (task.support, task.query)]
         self.encoding.learn(np.concatenate([side.x for side in both]))
-        self.scale = self.scale.observed(np.concatenate([side.y for side in both])[:, None])
+        self.scale = self.scale.carefully(np.concatenate([side.y for side in both])[:, None])
         return infos
 
     def _units(self, wave: Sequence[RowTask]) -> tuple[Encoding, Scale]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -19,6 +19,7 @@ MOST_ROWS = 100_000
 ROUNDS = 200
 
 
+@runtime_checkable
 class Rival(Protocol):
     """Predicts all queries of a wave, then learns from it."""
 

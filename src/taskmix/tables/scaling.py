@@ -13,6 +13,10 @@ import numpy as np
 FARTHEST = 8.0
 """Deviations from the mean beyond which an input is no farther: one typing error in a table
 must not be louder than all else."""
+ABSURD = 20.0
+"""Deviations beyond which a value is no measure of the spread."""
+ENOUGH = 50
+"""Values from which on a spread is known."""
 
 
 @dataclasses.dataclass
@@ -42,6 +46,16 @@ class Scale:
             self.mean + share * shift,
             self.squares + squares + np.square(shift) * self.count * share,
         )
+
+    def carefully(self, values: np.ndarray) -> Scale:
+        """The same, but what is absurdly far from the past counts as merely very far.
+
+        One typing error would otherwise be the unit of all that comes; a level that has really
+        changed is caught up with in a few tasks, as the spread grows with every such value.
+        """
+        known = (self.count >= ENOUGH) & (self.squares > 0)
+        reach = np.where(known, ABSURD * self.deviation, np.inf)
+        return self.observed(np.clip(values, self.mean - reach, self.mean + reach))
 
     @property
     def deviation(self) -> np.ndarray:
