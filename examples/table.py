@@ -1,7 +1,7 @@
 """Learn from a table of your own: predictions with intervals, regimes, alarms, and what is usual.
 
 A heater is switched on again and again; a row of the table is a reading, a task is a run. After
-300 runs the heater is replaced by one that behaves differently, and nobody tells the learner.
+200 runs the heater is replaced by one that behaves differently, and nobody tells the learner.
 
     python examples/table.py
 """
@@ -16,11 +16,11 @@ from taskmix.tables.example import heaters
 
 
 def main() -> None:
-    frame = heaters(runs=600)
+    frame = heaters(runs=310, replaced=200)
     learner = tm.TableLearner(
         task="run", target="degrees", inputs=["minute", "load"], support=5, split="random"
     )
-    known, new = frame.filter(frame["run"] < 590), frame.filter(frame["run"] >= 590)
+    known, new = frame.filter(frame["run"] < 300), frame.filter(frame["run"] >= 300)
     result = learner.fit_online(known, progress=print)
     print(result)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from taskmix.files import explained
 from taskmix.tables.answers import TablePrediction, answer
+from taskmix.tables.defaults import settings_for
 from taskmix.tables.example import example_table
 from taskmix.tables.flow import Course, Prepared, chosen_for, labels_for, surveyed
 from taskmix.tables.grouping import Splitter
@@ -116,7 +117,7 @@ class TableLearner:
         chosen |= {
             "kind": "regression" if self.labels_ is None else "classification",
             "hidden": tuple(self.hidden),
-            "settings": dict(self.settings or {}),
+            "settings": settings_for(found.tasks, self.settings),
         }
         say = LOG.info if progress is None else progress
         size = "rows as they come" if found.rows is None else f"{found.rows} rows"

@@ -33,6 +33,12 @@ def support_for(found: Survey) -> int:
     return min(16, max(1, round(found.rows / found.tasks / 4)))
 
 
+SHORT_STREAM = {"held_out": 0.2, "reference": 60, "patience": 30}
+"""Of the mixture, for fewer than 5000 tasks. With its own settings a tenth of the tasks is held out
+to compare new ones with, so that a few hundred tasks are too few to notice a change; and a cluster
+waits 100 batches after an alarm before it learns on."""
+
+
 def pace_for(tasks: int | None) -> dict[str, int]:
     """Tasks per batch and updates per batch: few tasks are learned from again and again."""
     if tasks is None:
@@ -44,6 +50,12 @@ def pace_for(tasks: int | None) -> dict[str, int]:
     if tasks < 50_000:
         return {"batch": 16, "updates": 2}
     return {"batch": 64, "updates": 1}
+
+
+def settings_for(tasks: int | None, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Settings of the mixture: for short streams their own, and whatever the user gave."""
+    short = SHORT_STREAM if tasks is not None and tasks < 5000 else {}
+    return {**short, **(given or {})}
 
 
 def learner_for(
