@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import polars as pl
 
+from taskmix.tables.kinds import as_text
 from taskmix.tables.problems import problem, shown
 from taskmix.tables.schema import KNOWN, ROW, TARGET, TASK, TIME
-from taskmix.tables.survey import as_labels
 
 MOST_CODES = 10_000
 """Texts of one column that are told apart; whatever comes later is one and the same."""
@@ -45,10 +45,6 @@ class Vocabulary:
             list(known), list(known.values()), default=MOST_CODES, return_dtype=pl.Float64
         )
         return np.where(values.is_null().to_numpy(), np.nan, found.to_numpy())
-
-    def decode(self, number: int) -> list[str]:
-        """Texts by their codes."""
-        return list(self.codes.get(number, {}))
 
 
 def blocks(
@@ -91,7 +87,7 @@ def _targets(
     values = frame[TARGET]
     if labels is None:
         return values.cast(pl.Float64).fill_null(np.nan).to_numpy()
-    texts = as_labels(values)
+    texts = as_text(values)
     found = texts.replace_strict(
         list(labels), list(range(len(labels))), default=-1, return_dtype=pl.Float64
     ).to_numpy()

@@ -130,9 +130,9 @@ def tasks_of(blocks: Iterable[Block], split: Splitter, left: LeftOut) -> Iterato
         begins, ends = None, None
         if rows.times is not None:
             order = np.argsort(rows.times, kind="stable")
+            begins, ends = rows.times[order[0]], rows.times[order[-1]]
             if np.any(np.diff(order) < 0):
                 rows = taken(rows, order)
-            begins, ends = rows.times[0], rows.times[-1]  # type: ignore[index]
         given = ~np.isnan(rows.y)
         if not given.all():
             left.rows_without_target += int((~given).sum())

@@ -75,6 +75,23 @@ def read_as(kind: Kind, values: pl.Series, where: str, first: int) -> pl.Series:
     return _texts(values)
 
 
+def as_text(values: pl.Series) -> pl.Series:
+    """Whole numbers without a point, moments at midnight as dates: value by value.
+
+    >>> as_text(pl.Series([1.0, 2.5])).to_list()
+    ['1', '2.5']
+    """
+    one = pl.col("value")
+    if values.dtype == pl.Float64:
+        whole, short = one % 1 == 0, one.cast(pl.Int64, strict=False).cast(pl.String)
+    elif values.dtype == pl.Datetime:
+        whole, short = one.dt.truncate("1d") == one, one.dt.strftime("%Y-%m-%d")
+    else:
+        return values.cast(pl.String)
+    written = pl.when(whole).then(short).otherwise(one.cast(pl.String))
+    return values.alias("value").to_frame().select(written)[:, 0]
+
+
 def _texts(values: pl.Series) -> pl.Series:
     texts = values.cast(pl.String, strict=False).str.strip_chars()
     missing = texts.str.to_lowercase().is_in(MISSING)

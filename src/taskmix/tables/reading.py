@@ -12,6 +12,7 @@ from typing import Any
 
 import narwhals as nw
 import polars as pl
+import polars.selectors as cs
 
 from taskmix.tables.problems import TableError, problem
 
@@ -91,7 +92,7 @@ def _file(path: Path) -> Table:
             glob=False,
             raise_if_empty=False,
             schema=dict.fromkeys(names, pl.String),
-        ).select(columns)
+        ).select(cs.by_name(*columns))
         yield from _explained(lazy, str(path))
 
     return Table(str(path), names, read, again=True)
@@ -104,7 +105,8 @@ def _parquet(path: Path) -> Table:
         raise problem(str(path), f"it is no Parquet file ({_short(error)}).") from None
 
     def read(columns: Sequence[str]) -> Iterator[pl.DataFrame]:
-        yield from _explained(pl.scan_parquet(path, glob=False).select(columns), str(path))
+        lazy = pl.scan_parquet(path, glob=False).select(cs.by_name(*columns))
+        yield from _explained(lazy, str(path))
 
     return Table(str(path), names, read, again=True)
 
@@ -163,7 +165,7 @@ def _frame(source: Any) -> pl.DataFrame | None:
 
 def _in_memory(frame: pl.DataFrame, where: str) -> Table:
     def read(columns: Sequence[str]) -> Iterator[pl.DataFrame]:
-        yield from frame.select(columns).iter_slices(ROWS)
+        yield from frame.select(cs.by_name(*columns)).iter_slices(ROWS)
 
     return Table(where, tuple(frame.columns), read, again=True)
 
@@ -181,7 +183,7 @@ def _live(source: Iterator[Any]) -> Table:
             lacking = [name for name in columns if name not in frame.columns]
             if lacking:
                 raise problem("the iterator", f"frame {number + 1} has no such column.", lacking[0])
-            yield frame.select(columns)
+            yield frame.select(cs.by_name(*columns))
 
     return Table("the iterator", names, read, again=False)
 

@@ -40,6 +40,7 @@ class Recorder:
     scale: Scale = dataclasses.field(default_factory=lambda: Scale.begin(1))
 
     def predicted(self, wave: Sequence[RowTask], forecasts: Sequence[Forecast]) -> None:
+        said_of_wave = []
         for task, found in zip(wave, forecasts, strict=True):
             y = task.query.y
             self.names.append(task.name)
@@ -56,7 +57,9 @@ class Recorder:
             elif self.labels:
                 row.append(found.mean.max(axis=-1))
             narrow = [leaf.astype(np.float32) for leaf in row[2:]]
-            self.said.append((row[0], row[1], *narrow))
+            said_of_wave.append((row[0], row[1], *narrow))
+        # Joined here, as millions of little arrays would take more memory than what is in them.
+        self.said.append(tuple(map(np.concatenate, zip(*said_of_wave, strict=True))))
         y = np.concatenate([side.y for task in wave for side in (task.support, task.query)])
         self.scale = self.scale.observed(y[:, None])
 

@@ -158,12 +158,19 @@ class Boosted:
         if self._rows >= GROWTH * self._trained:
             self._train()
             self._trained = self._rows
+        elif sum(map(len, self._y)) > 2 * MOST_ROWS:
+            self._newest()
+
+    def _newest(self) -> tuple[np.ndarray, np.ndarray]:
+        """What there is to train on; what is older is forgotten."""
+        x, y = np.concatenate(self._x)[-MOST_ROWS:], np.concatenate(self._y)[-MOST_ROWS:]
+        self._x, self._y = [x], [y]
+        return x, y
 
     def _train(self) -> None:
         import lightgbm
 
-        x, y = np.concatenate(self._x)[-MOST_ROWS:], np.concatenate(self._y)[-MOST_ROWS:]
-        self._x, self._y = [x], [y]
+        x, y = self._newest()
         kind: dict[str, Any] = {"objective": "regression"}
         if self.classes == 2:
             kind = {"objective": "binary"}

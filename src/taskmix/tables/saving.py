@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from taskmix.estimator import TableLearner
 
 FORMAT, VERSION = "taskmix table", 1
+LARGEST = 1 << 26
+"""Numbers in a batch; there is no telling what a damaged file says."""
 ARRAYS, MODEL, CHECKSUMS = "model.safetensors", "model.json", "checksums.json"
 
 
@@ -151,7 +153,10 @@ def _model_from_json(
     encoding = encoding_from_json(value["encoding"])
     width, classes = encoding.width, len(labels or ())
     learner = learner_for(width, classes, chosen["updates"], chosen["hidden"], chosen["settings"])
-    engine = Engine(learner, Shape(**value["shape"]), width, bool(classes), value["seed"])
+    shape = Shape(**value["shape"])
+    if not 0 < shape.tasks * (shape.support + shape.query) * width <= LARGEST:
+        raise ValueError(f"{shape} is no shape of a batch")
+    engine = Engine(learner, shape, width, bool(classes), value["seed"])
     first = jax.eval_shape(engine.first)
     state = from_arrays(learner, first, arrays, "state")
     engine.state = jax.tree.map(jnp.asarray, state)

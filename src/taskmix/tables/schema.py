@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from taskmix.tables.columns import Column, column
-from taskmix.tables.kinds import Kind, kind_of, read_as
+from taskmix.tables.kinds import Kind, as_text, kind_of, read_as
 from taskmix.tables.problems import problem
 from taskmix.tables.reading import Piece, Table
 
@@ -119,20 +119,8 @@ def schema_of(
 
 def _named(parts: Sequence[pl.Series]) -> pl.Series:
     """Names of tasks; null where a part is."""
-    frame = pl.DataFrame({str(number): _text(part) for number, part in enumerate(parts)})
+    frame = pl.DataFrame({str(number): as_text(part) for number, part in enumerate(parts)})
     return frame.select(pl.concat_str(pl.all(), separator=BETWEEN))[:, 0]
-
-
-def _text(values: pl.Series) -> pl.Series:
-    """Whole numbers without a point, moments at midnight as dates: value by value."""
-    one = pl.col(values.name)
-    if values.dtype == pl.Float64:
-        whole, short = one % 1 == 0, one.cast(pl.Int64, strict=False).cast(pl.String)
-    elif values.dtype == pl.Datetime:
-        whole, short = one.dt.truncate("1d") == one, one.dt.strftime("%Y-%m-%d")
-    else:
-        return values.cast(pl.String)
-    return values.to_frame().select(pl.when(whole).then(short).otherwise(one.cast(pl.String)))[:, 0]
 
 
 def _ordered(values: pl.Series) -> pl.Series:
@@ -165,17 +153,15 @@ def schema_to_json(schema: Schema) -> dict[str, Any]:
 
 
 def schema_from_json(value: Mapping[str, Any]) -> Schema:
-    def one(entry: Mapping[str, Any] | None) -> Column | None:
-        return entry and Column(**{**entry, "sources": tuple(entry["sources"])})  # type: ignore[return-value]
+    def one(entry: Mapping[str, Any]) -> Column:
+        return Column(**{**entry, "sources": tuple(entry["sources"])})
 
-    def several(entries: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
-        return tuple(found for entry in entries if (found := one(entry)) is not None)
-
+    single = {name: value[name] and one(value[name]) for name in ("target", "time", "known")}
     return Schema(
-        several(value["task"]),
-        one(value["target"]),
-        one(value["time"]),
-        one(value["known"]),
-        several(value["inputs"]),
+        tuple(map(one, value["task"])),
+        single["target"],
+        single["time"],
+        single["known"],
+        tuple(map(one, value["inputs"])),
         {name: Kind(**kind) for name, kind in value["kinds"].items()},
     )

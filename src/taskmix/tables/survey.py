@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
+from taskmix.tables.kinds import as_text
 from taskmix.tables.problems import problem
 from taskmix.tables.reading import Table
 from taskmix.tables.schema import TARGET, TASK, TIME, Schema
@@ -71,14 +72,7 @@ def few(labels: set[str], values: pl.Series) -> set[str]:
     """The labels so far and those of more rows, until they are too many."""
     if len(labels) > MOST_LABELS:
         return labels
-    return labels | set(as_labels(values.drop_nulls().unique()).to_list())
-
-
-def as_labels(values: pl.Series) -> pl.Series:
-    """Whole numbers without a point, all else as it stands."""
-    if values.dtype == pl.Float64 and (values.drop_nulls() % 1 == 0).all():
-        return values.cast(pl.Int64, strict=False).cast(pl.String)
-    return values.cast(pl.String)
+    return labels | set(as_text(values.drop_nulls().unique()).to_list())
 
 
 def _sorted(labels: set[str]) -> tuple[str, ...] | None:
