@@ -3,7 +3,8 @@
 A made-up CSV file (tasks of 20 rows; two numbers, an hour, a text, times in order) is read,
 prepared and learned from with default settings, each size in a process of its own, whose largest
 memory the system reports. The time per row must stay within a constant factor from one size to
-the next, and the memory below 2 GB. Compilation is counted; it is what small tables pay for.
+the next, and the memory below 2 GB. Compilation is counted; it is what small tables pay for. Time is
+that of the processor, as other programs may run beside it.
 
     python benchmarks/large_table.py --rows 100000 1000000 10000000
 """
@@ -28,8 +29,8 @@ from rich.table import Table
 REPOSITORY = Path(__file__).resolve().parents[1]
 ROWS_PER_TASK = 20
 PIECE = 200_000
-LIMIT = 2000
-"""MB"""
+LIMIT = 2048
+"""MB that a process may have at any time; compiling takes 1850 of them, learning much less."""
 FACTOR = 3.0
 """How much longer per row a table may take than the one before it."""
 
@@ -79,9 +80,12 @@ def learn(path: Path, rivals: bool) -> dict[str, float]:
     result = learner.fit_online(path, rivals=rivals)
     seconds = time.perf_counter() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    now = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
     return {
         "seconds": round(seconds, 1),
+        "cpu_seconds": round(time.process_time(), 1),
         "peak_mb": round(peak),
+        "end_mb": round(now),
         "error": result.error.value,
         "batch": learner.chosen_["batch"],
         "updates": learner.chosen_["updates"],
@@ -109,11 +113,11 @@ def main(flags: Flags) -> None:
 
 def show(found: list[dict[str, float]]) -> None:
     table = Table(title=f"Tables of tasks of {ROWS_PER_TASK} rows")
-    for heading in ("rows", "seconds", "microseconds per row", "peak MB", "error"):
+    for heading in ("rows", "seconds", "CPU us per row", "peak MB", "MB at the end", "error"):
         table.add_column(heading, justify="right")
     before = None
     for one in found:
-        each = 1e6 * one["seconds"] / one["rows"]
+        each = 1e6 * one["cpu_seconds"] / one["rows"]
         slow = before is not None and each > FACTOR * before
         marks = " too slow" if slow else "", " too much" if one["peak_mb"] > LIMIT else ""
         table.add_row(
@@ -121,6 +125,7 @@ def show(found: list[dict[str, float]]) -> None:
             f"{one['seconds']:.0f}",
             f"{each:.0f}{marks[0]}",
             f"{one['peak_mb']:.0f}{marks[1]}",
+            f"{one['end_mb']:.0f}",
             f"{one['error']:.4f}",
         )
         before = each
