@@ -30,7 +30,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 ROWS_PER_TASK = 20
 PIECE = 200_000
 LIMIT = 2048
-"""MB that a process may have at any time; compiling takes 1850 of them, learning much less."""
+"""MB that a process may have at any time."""
 FACTOR = 3.0
 """How much longer per row a table may take than the one before it."""
 
