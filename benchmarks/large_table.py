@@ -3,8 +3,8 @@
 A made-up CSV file (tasks of 20 rows; two numbers, an hour, a text, times in order) is read,
 prepared and learned from with default settings, each size in a process of its own, whose largest
 memory the system reports. The time per row must stay within a constant factor from one size to
-the next, and the memory below 2 GB. Compilation is counted; it is what small tables pay for. Time is
-that of the processor, as other programs may run beside it.
+the next, and the memory below 2 GB. Compilation is counted; it is what small tables pay for. Time
+is that of the processor, as other programs may run beside it.
 
     python benchmarks/large_table.py --rows 100000 1000000 10000000
 """
