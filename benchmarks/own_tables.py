@@ -2,7 +2,7 @@
 
 Bike sharing (a task is a day, six random hours are known, `workingday` is withheld), car parks of
 Birmingham (a car park's day, its first hours are known) and electricity prices (a day, its first
-quarter is known). Nothing but the columns is given. Settings were chosen with seeds 0 to 4.
+quarter is known). Nothing but the columns is given; docs/tables.md says how settings were chosen.
 
     pip install -e '.[lightgbm]' -c constraints.txt
     python benchmarks/own_tables.py

@@ -1,6 +1,6 @@
 """Settings that follow from the size of the data, where the user gives none.
 
-Chosen on bike sharing, parking and electricity with seeds 0 to 4 (docs/tables.md).
+docs/tables.md says how they were chosen, and what was not measured.
 """
 
 from __future__ import annotations
