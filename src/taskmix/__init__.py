@@ -25,6 +25,7 @@ _HOMES = {
         *("MetaLSTM", "OnlineEWC", "OnlineLaplace", "PLATIPUS", "PerFamily", "Prototypical"),
         *("SI", "SingleModel", "VCL", "Versa"),
     ),
+    "taskmix.estimator": ("TableLearner",),
     "taskmix.evaluation": ("Measure",),
     "taskmix.experiments": (
         *("EvolvingImages", "Experiment", "FewShot", "Fitted", "Method", "OwnStream", "Recipe"),
@@ -32,7 +33,8 @@ _HOMES = {
     ),
     "taskmix.experiments.extending": ("register",),
     "taskmix.experiments.group": ("Keeping",),
-    "taskmix.experiments.sharing": ("Predictor", "export", "load"),
+    "taskmix.experiments.loading": ("load",),
+    "taskmix.experiments.sharing": ("Predictor", "export"),
     "taskmix.learner": ("Growing", "Info", "Learner", "Prediction", "Told"),
     "taskmix.likelihood": ("Categorical", "Gaussian", "Likelihood", "Poisson"),
     "taskmix.mixture": ("FiniteMixture", "OnlineMixture", "PaperMixture"),
@@ -75,6 +77,7 @@ if TYPE_CHECKING:
     from taskmix.baselines import Prototypical as Prototypical
     from taskmix.baselines import SingleModel as SingleModel
     from taskmix.baselines import Versa as Versa
+    from taskmix.estimator import TableLearner as TableLearner
     from taskmix.evaluation import Measure as Measure
     from taskmix.experiments import EvolvingImages as EvolvingImages
     from taskmix.experiments import Experiment as Experiment
@@ -89,9 +92,9 @@ if TYPE_CHECKING:
     from taskmix.experiments import fit as fit
     from taskmix.experiments.extending import register as register
     from taskmix.experiments.group import Keeping as Keeping
+    from taskmix.experiments.loading import load as load
     from taskmix.experiments.sharing import Predictor as Predictor
     from taskmix.experiments.sharing import export as export
-    from taskmix.experiments.sharing import load as load
     from taskmix.learner import Growing as Growing
     from taskmix.learner import Info as Info
     from taskmix.learner import Learner as Learner

@@ -137,6 +137,7 @@ def state(batches):
         total=jnp.array([3.0, -1.0, 2.0, 0.0])[:, None] * jnp.ones((4, 6)),
         weight=jnp.array([5.0, 6.0, 7.0, 0.0])[:, None] * jnp.ones((4, 6)),
         squared=jnp.array([5.0, 6.0, 7.0, 0.0])[:, None] * jnp.ones((4, 6)),
+        used=jnp.array([True, False, True, False]),
     )
     residuals = jnp.abs(jax.random.normal(KEY, begin.widths.residuals.shape))
     return dataclasses.replace(
@@ -145,7 +146,7 @@ def state(batches):
         alive=jnp.arange(4) < 3,
         age=jnp.array([90, 40, 60, 0], dtype=begin.age.dtype),
         counts=jnp.array([20.0, 40.0, 30.0, 0.0, 2.0]),
-        trial=eqx.tree_at(lambda t: t.age, Trial.begin(EASIER, 0), jnp.zeros((), dtype=int) + 7),
+        trial=Trial.begin(EASIER, 0),
         scout=ALONE.scout_at(jax.tree.map(lambda leaf: leaf[1], members.averaged), 1),
         alarm=alarm,
         progress=jax.tree.map(lambda leaf: leaf - jnp.arange(4), begin.progress),
@@ -167,7 +168,7 @@ def permuted(state):
 
     places = jnp.argsort(ORDER)
     alarm = state.alarm
-    sums = rows((alarm.total, alarm.weight, alarm.squared))
+    sums = rows((alarm.total, alarm.weight, alarm.squared, alarm.used))
     return dataclasses.replace(
         state,
         **{
@@ -175,7 +176,7 @@ def permuted(state):
             for name in ("members", "alive", "age", "counts", "inputs", "progress", "widths")
         },
         alarm=dataclasses.replace(
-            alarm, **dict(zip(("total", "weight", "squared"), sums, strict=True))
+            alarm, **dict(zip(("total", "weight", "squared", "used"), sums, strict=True))
         ),
         trial=dataclasses.replace(state.trial, parent=places[state.trial.parent]),
         scout=dataclasses.replace(state.scout, home=places[state.scout.home]),
@@ -188,7 +189,7 @@ def living(state):
     alarm = state.alarm
     return (
         [cut(getattr(state, name)) for name in ("members", "alive", "age", "counts", "widths")],
-        cut((alarm.total, alarm.weight, alarm.squared, state.progress)),
+        cut((alarm.total, alarm.weight, alarm.squared, alarm.used, state.progress)),
         (alarm.wealth, alarm.raised, alarm.since, alarm.calm),
         (state.trial, state.scout, state.background, state.iteration),
     )

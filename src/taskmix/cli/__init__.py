@@ -12,7 +12,8 @@ import taskmix
 from taskmix.names import unknown
 
 COMMANDS = {
-    "run": "train one method on an experiment",
+    "run": "train one method on an experiment, or learn from a table",
+    "predict": "predict new tasks of a table that was learned from",
     "compare": "train several methods on the same stream, and compare them",
     "reproduce": "repeat a figure of the paper",
     "resume": "go on with what was interrupted",

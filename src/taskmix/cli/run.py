@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from rich.console import Console
 
+from taskmix.cli import table
 from taskmix.cli.flags import Flat, first_argument, parse, peek
 from taskmix.cli.interruptions import interruptible, remember
 from taskmix.cli.output import show
@@ -52,7 +53,10 @@ class RunFlags:
 
 
 def main(arguments: Sequence[str]) -> None:
-    name = first_argument(arguments, "experiment", EXPERIMENTS, "taskmix run")
+    name = first_argument(arguments, "experiment", (*EXPERIMENTS, "table"), "taskmix run")
+    if name == "table":
+        table.main(arguments[1:])
+        return
     given, arguments = ["run", *arguments], arguments[1:]
     chosen = method(peek(arguments, "method", DEFAULT_METHOD))
     recipe = chosen.rule(peek(arguments, "rule", "ours"))

@@ -195,29 +195,6 @@ def load(folder: str | Path) -> Predictor:
     """What ``export`` wrote, or a ``ValueError`` if that is not what is there.
 
     Nothing in the folder is run as code: it can name parts that are registered, and no others.
-
-    Parameters
-    ----------
-    folder
-        What ``export``, or ``taskmix export``, wrote.
-
-    Returns
-    -------
-    Predictor
-        The learner and its state, ready to predict.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> import taskmix as tm
-    >>> stream = tm.streams.regression(("linear",), (3,), tasks=2)
-    >>> learner = tm.MAML(tm.MLP(hidden=(4,)), adaptation=tm.Adaptation(steps=1))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = tm.fit(learner, stream, out=f"{folder}/run")
-    ...     tm.export(f"{folder}/run", f"{folder}/model")
-    ...     predictor = tm.load(f"{folder}/model")
-    >>> predictor.predict([[0.0]], [[0.0]], [[3.0]]).mean.shape
-    (1, 1)
     """
     folder = Path(folder)
     sums = read_json(folder / CHECKSUMS)

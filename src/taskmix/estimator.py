@@ -1,0 +1,284 @@
+"""The front door for tables: rows in, predictions, regimes and alarms out."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from taskmix.files import explained
+from taskmix.tables.answers import TablePrediction, answer
+from taskmix.tables.defaults import settings_for
+from taskmix.tables.example import example_table
+from taskmix.tables.flow import Course, Prepared, chosen_for, labels_for, surveyed
+from taskmix.tables.grouping import Splitter
+from taskmix.tables.model import TableModel
+from taskmix.tables.problems import problem
+from taskmix.tables.reading import Table, table_of
+from taskmix.tables.result import TableResult
+from taskmix.tables.saving import is_table, load, save
+from taskmix.tables.schema import Schema, schema_of
+
+LOG = logging.getLogger("taskmix")
+
+
+class NotFittedError(ValueError, AttributeError):
+    """Asked for what only a fitted learner has; scikit-learn's error of this name is the model."""
+
+
+class TableLearner:
+    """Learns from the tasks of a table, one after the other, and says when a new kind comes.
+
+    A task is a group of rows: a day, a shop, a patient. Some of its rows are known (the support
+    set), the others are predicted from them (the query).
+
+    Parameters
+    ----------
+    task : column, or several, whose values together name the task of a row.
+    target : column to predict. Columns may be made of others: ``"log(count)"``,
+        ``"taken/capacity"``, ``"date:day"`` (also hour, week, month, year).
+    time : column that gives the order of tasks, and of rows in a task; without it they come in
+        the order of the table.
+    inputs : columns to predict from; without it all but the target and the task.
+    support : rows of a task that are known; by default a quarter of a task, at most 16.
+    split : ``"first"`` rows are known, ``"random"`` ones, or the name of a column that says so.
+    kind : ``"regression"``, ``"classification"``, or None: texts, and numbers of which there are
+        only two, are classes.
+    seed : decides what is random, also which rows are known.
+    batch, updates : tasks per batch and updates of the learner per batch; by default from the
+        number of tasks.
+    hidden : units of the hidden layers.
+    settings : further settings of the ``OnlineMixture``.
+
+    After a fit: ``chosen_`` (settings that were chosen), ``result_`` (of the last fit),
+    ``labels_`` (classes, or None), ``n_features_in_`` (numbers per row).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> frame = {"shop": np.repeat(np.arange(8), 6), "hour": np.tile(np.arange(6), 8)}
+    >>> frame["sold"] = frame["hour"] * 2.0 + frame["shop"] + rng.normal(size=48)
+    >>> learner = TableLearner(task="shop", target="sold", support=3, hidden=(8,), batch=4)
+    >>> learner = learner.set_params(settings={"capacity": 2, "reservoir": 8, "reference": 8})
+    >>> result = learner.fit_online(frame, rivals=False)
+    >>> result.tasks.height, learner.chosen_["batch"]
+    (8, 4)
+    """
+
+    def __init__(
+        self,
+        task: str | Sequence[str] = "task",
+        target: str = "target",
+        time: str | None = None,
+        inputs: Sequence[str] | None = None,
+        support: int | None = None,
+        split: str = "first",
+        kind: str | None = None,
+        seed: int = 0,
+        batch: int | None = None,
+        updates: int | None = None,
+        hidden: tuple[int, ...] = (64, 64),
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.task = task
+        self.target = target
+        self.time = time
+        self.inputs = inputs
+        self.support = support
+        self.split = split
+        self.kind = kind
+        self.seed = seed
+        self.batch = batch
+        self.updates = updates
+        self.hidden = hidden
+        self.settings = settings
+
+    def fit_online(
+        self, frame: Any, rivals: bool = True, progress: Callable[[str], None] | None = None
+    ) -> TableResult:
+        """Begin anew: predict every task of a table before learning from it.
+
+        ``frame`` is the path of a CSV (compressed or not) or Parquet file, a frame of pandas,
+        polars or pyarrow, or an iterator of rows (dictionaries) or frames. ``rivals`` measures
+        what a user would try instead on the same tasks. ``progress`` gets lines to show.
+        """
+        self._check()
+        table = table_of(frame)
+        known = None if self.split in ("first", "random") else self.split
+        schema = schema_of(table, self.task, self.target, self.time, self.inputs, known)
+        found = surveyed(table, schema)
+        self.labels_ = labels_for(self.kind, schema, found, table.where)
+        how = self.split if known is None else "column"
+        chosen = chosen_for(found, self.support, how, self.batch, self.updates)
+        chosen |= {
+            "kind": "regression" if self.labels_ is None else "classification",
+            "hidden": tuple(self.hidden),
+            "settings": settings_for(found.tasks, self.settings),
+        }
+        say = LOG.info if progress is None else progress
+        size = "rows as they come" if found.rows is None else f"{found.rows} rows"
+        of = "" if found.tasks is None else f", {found.tasks} tasks"
+        say(f"{table.where}: {size}{of}; {_said(chosen)}")
+        split = Splitter(chosen["support"], how, self.seed)
+        self.prepared_ = Prepared(schema, self.labels_, split)
+        self.chosen_ = chosen
+        return self._run(table, found, None, rivals, say)
+
+    def fit(self, frame: Any, y: None = None) -> TableLearner:
+        """``fit_online`` without rivals; returns the learner, as scikit-learn's do."""
+        self.fit_online(frame, rivals=False)
+        return self
+
+    def partial_fit(
+        self, frame: Any, y: None = None, progress: Callable[[str], None] | None = None
+    ) -> TableLearner:
+        """Go on with more tasks of the same columns; ``result_`` is of these alone."""
+        if not hasattr(self, "model_"):
+            self.fit_online(frame, rivals=False, progress=progress)
+            return self
+        table = table_of(frame)
+        self._check_columns(table, self.prepared_.schema)
+        found = surveyed(table, self.prepared_.schema)
+        self._run(table, found, self.model_, False, LOG.info if progress is None else progress)
+        return self
+
+    def predict(self, support: Any, query: Any) -> TablePrediction:
+        """Predict the rows of ``query`` from those of ``support`` with the same task.
+
+        Both are tables like those of ``fit_online``, of thousands of tasks if need be; ``query``
+        needs no target. Nothing is learned. A task without a known row is an error.
+        """
+        model = self._fitted()
+        tables = table_of(support), table_of(query)
+        schema = dataclasses.replace(self.prepared_.schema, known=None, time=None)
+        self._check_columns(tables[0], schema)
+        self._check_columns(tables[1], dataclasses.replace(schema, target=None))
+        return answer(model, dataclasses.replace(self.prepared_, schema=schema), *tables)
+
+    def save(self, path: str | Path) -> Path:
+        """Write everything that was learned into a folder; ``taskmix.load`` reads it."""
+        self._fitted()
+        return save(self, Path(path))
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters by name, as scikit-learn asks for them."""
+        return {name: getattr(self, name) for name in self._names()}
+
+    def set_params(self, **params: Any) -> TableLearner:
+        """Change parameters; an unknown name is an error."""
+        for name, value in params.items():
+            if name not in self._names():
+                raise ValueError(
+                    f"TableLearner has no parameter {name!r}; it has {', '.join(self._names())}."
+                )
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        usual = {
+            name: given.default
+            for name, given in inspect.signature(type(self).__init__).parameters.items()
+        }
+        changed = {n: v for n, v in self.get_params().items() if v != usual[n]}
+        return f"TableLearner({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
+
+    @classmethod
+    def _names(cls) -> list[str]:
+        return list(inspect.signature(cls.__init__).parameters)[1:]
+
+    def _run(
+        self,
+        table: Table,
+        found: Any,
+        model: TableModel | None,
+        rivals: bool,
+        say: Callable[[str], None],
+    ) -> TableResult:
+        course = Course(self.prepared_, self.chosen_, self.seed, rivals, say)
+        self.model_, self.result_ = course.run(table, found, model)
+        self.n_features_in_ = self.model_.encoding.width
+        return self.result_
+
+    def _fitted(self) -> TableModel:
+        if not hasattr(self, "model_"):
+            raise NotFittedError("This TableLearner is not fitted yet; call fit_online first.")
+        return self.model_
+
+    def _check(self) -> None:
+        for name, least in (("support", 1), ("batch", 1), ("updates", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < least):
+                raise ValueError(f"{name} is {value!r}; it must be a whole number from {least} on.")
+        if self.kind not in (None, "regression", "classification"):
+            raise ValueError(
+                f"kind is {self.kind!r}; it must be regression, classification, or None to guess."
+            )
+        for name in ("target", "split"):
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} is {getattr(self, name)!r}; it must be a column's name.")
+
+    @staticmethod
+    def _check_columns(table: Table, schema: Schema) -> None:
+        for name in schema.sources:
+            if name not in table.names:
+                raise problem(table.where, "there is no such column, but it was learned.", name)
+
+
+def run_table(
+    source: Any,
+    out: str | Path,
+    seed: int = 0,
+    progress: Callable[[str], None] | None = None,
+    **columns: Any,
+) -> TableResult:
+    """Fit a ``TableLearner`` with these ``columns`` and write all that came out into a folder.
+
+    ``out`` gets result.json, tasks.csv, predictions.csv, result.png and, in ``model``, the
+    learner. Without a ``source`` it is the example of ``taskmix.tables.example``.
+    """
+    if source is None:
+        if columns.get("target"):
+            raise ValueError("Columns are given but no table; give the file of the table first.")
+        example = example_table()
+        if progress is not None:
+            progress(f"no file is given, so this is an example: {example.name}")
+        source, columns = example.frame, example.columns
+    for name in ("task", "target"):
+        if not columns.get(name):
+            known = ", ".join(table_of(source).names[:20])
+            raise ValueError(f"No {name} column is given; the table has {known}.")
+    learner = TableLearner(**columns, seed=seed)
+    result = learner.fit_online(source, progress=progress)
+    result.save(out)
+    learner.save(Path(out) / "model")
+    return result
+
+
+def predict_table(
+    model: str | Path, support: Any, query: Any, out: str | Path, level: float = 0.9
+) -> Path:
+    """Predict ``query`` from ``support`` by a saved learner, into a CSV or Parquet file."""
+    path = Path(model)
+    if not is_table(path) and is_table(path / "model"):
+        path = path / "model"
+    found = load(path).predict(support, query).frame(level)
+    out = Path(out)
+    with explained(f"write {out}"):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if out.suffix == ".parquet":
+            found.write_parquet(out)
+        else:
+            found.write_csv(out)
+    return out
+
+
+def _said(chosen: Mapping[str, Any]) -> str:
+    """The settings in words."""
+    return (
+        f"{chosen['kind']}, support {chosen['support']} ({chosen['split']}), "
+        f"{chosen['batch']} tasks per batch, {chosen['updates']} update(s) per batch"
+    )

@@ -1,0 +1,205 @@
+"""A table from end to end: read, prepare, predict, learn, record."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from taskmix.tables.blocks import Block, Vocabulary, blocks
+from taskmix.tables.defaults import (
+    MOST_AT_ONCE,
+    MOST_QUERY,
+    MOST_SUPPORT,
+    learner_for,
+    pace_for,
+    rows_for,
+    support_for,
+)
+from taskmix.tables.encoding import encoding_for
+from taskmix.tables.engine import Engine
+from taskmix.tables.grouping import LeftOut, RowTask, Splitter, tasks_of, waves
+from taskmix.tables.model import TableModel
+from taskmix.tables.packing import Shape
+from taskmix.tables.problems import problem
+from taskmix.tables.reading import Table
+from taskmix.tables.recording import Recorder
+from taskmix.tables.result import TableResult
+from taskmix.tables.rivals import rivals as all_rivals
+from taskmix.tables.scaling import Scale
+from taskmix.tables.schema import Schema
+from taskmix.tables.survey import Survey, in_order, of_live, survey
+
+Say = Callable[[str], None]
+LINES = 10
+"""Progress lines of a table whose number of tasks is known."""
+EVERY = 1000
+"""Tasks between two lines where it is not."""
+
+
+@dataclasses.dataclass
+class Prepared:
+    """How rows of this table become tasks; part of what is saved."""
+
+    schema: Schema
+    labels: tuple[str, ...] | None
+    split: Splitter
+    vocabulary: Vocabulary = dataclasses.field(default_factory=Vocabulary)
+
+    @property
+    def target(self) -> str:
+        return "" if self.schema.target is None else self.schema.target.name
+
+    def blocks(self, table: Table, found: Survey) -> Iterator[Block]:
+        frames = in_order(table, self.schema, found)
+        yield from blocks(frames, self.vocabulary, self.labels, table.where, self.target)
+
+
+def surveyed(table: Table, schema: Schema) -> Survey:
+    """Its size and order; of a live table no more than the first rows say."""
+    if table.again:
+        return survey(table, schema)
+    first = next(table.pieces(schema.sources))
+    return of_live(schema.prepared(first, table.where))
+
+
+def labels_for(
+    kind: str | None, schema: Schema, found: Survey, where: str
+) -> tuple[str, ...] | None:
+    """Labels if the target is one of classes (asked for, or guessed), else None.
+
+    Texts are classes, and so are numbers of which there are two different ones.
+    """
+    assert schema.target is not None
+    holds, name = schema.target.kind(schema.kinds).name, schema.target.name
+    if kind is None:
+        two = found.labels is not None and len(found.labels) == 2
+        kind = "classification" if holds == "text" or two else "regression"
+    if kind == "regression":
+        if holds != "number":
+            what = "dates" if holds == "moment" else "texts"
+            raise problem(where, f"the targets are {what}; regression needs numbers.", name)
+        return None
+    if found.labels is None:
+        raise problem(
+            where, "there are more than 100 different labels; is this the target column?", name
+        )
+    if len(found.labels) < 2:
+        only = f"the only label is {found.labels[0]!r}" if found.labels else "all are missing"
+        raise problem(where, f"{only}; classification needs at least two.", name)
+    return found.labels
+
+
+def model_for(
+    wave: Sequence[RowTask], prepared: Prepared, pace: Mapping[str, Any], seed: int
+) -> TableModel:
+    """A model that has learned nothing, with shapes and rules from the first tasks."""
+    rows = np.concatenate([side.x for task in wave for side in (task.support, task.query)])
+    encoding = encoding_for(rows, [kind.name for kind in prepared.schema.input_kinds()])
+    classes = len(prepared.labels or ())
+    longest = max(len(task.query.x) for task in wave)
+    support = min(prepared.split.support, MOST_SUPPORT)
+    if prepared.split.how == "column":
+        support = rows_for(max(len(task.support.x) for task in wave), MOST_SUPPORT)
+    learner = learner_for(
+        encoding.width, classes, pace["updates"], pace["hidden"], pace["settings"]
+    )
+    shape = Shape(pace["batch"], support, rows_for(longest, MOST_QUERY))
+    engine = Engine(learner, shape, encoding.width, bool(classes), seed)
+    engine.begin()
+    return TableModel(encoding, Scale.begin(1), engine)
+
+
+def chosen_for(
+    found: Survey, support: int | None, split: str, batch: int | None, updates: int | None
+) -> dict[str, Any]:
+    """What the user gave, or else what the size of the data suggests."""
+    pace = pace_for(found.tasks)
+    return {
+        "support": support_for(found) if support is None else support,
+        "split": split,
+        "batch": pace["batch"] if batch is None else batch,
+        "updates": pace["updates"] if updates is None else updates,
+    }
+
+
+@dataclasses.dataclass
+class Course:
+    """One pass over a table, with or without rivals."""
+
+    prepared: Prepared
+    pace: Mapping[str, Any]
+    seed: int
+    compare: bool
+    say: Say
+
+    def run(
+        self, table: Table, found: Survey, model: TableModel | None
+    ) -> tuple[TableModel, TableResult]:
+        """Predict every task, then learn from it; a model that is given goes on learning."""
+        left, recorder = LeftOut(), Recorder(self.prepared.labels)
+        classes = len(self.prepared.labels or ())
+        rivals = all_rivals(classes, self.seed) if self.compare else []
+        tasks = tasks_of(self.prepared.blocks(table, found), self.prepared.split, left)
+        told = -1
+        for wave in waves(tasks, self.pace["batch"], MOST_AT_ONCE):
+            if model is None:
+                model = model_for(wave, self.prepared, self.pace, self.seed)
+                self.say(f"compiling for {model.encoding.width} inputs per row (up to a minute)")
+            sides = [side for task in wave for side in (task.support, task.query)]
+            model.encoding.meet(np.concatenate([side.x for side in sides]))
+            seen = model.sides(wave)
+            recorder.predicted(wave, model.predict(wave, seen))
+            self._compared(rivals, recorder, model, wave, seen)
+            for line in recorder.learned(wave, model.learn(wave, seen)):
+                self.say(line)
+            told = self._progress(recorder, found, told)
+        if model is None:
+            raise problem(table.where, _nothing(left, self.prepared.target))
+        return model, recorder.result(dataclasses.asdict(left), {**self.pace, **_shape(model)})
+
+    def _compared(
+        self,
+        rivals: Sequence[Any],
+        recorder: Recorder,
+        model: TableModel,
+        wave: Sequence[RowTask],
+        seen: Sequence[Any],
+    ) -> None:
+        for rival in rivals:
+            means = rival.predict(seen)
+            recorder.rival(rival.name, wave, model.in_table_units(wave, means))
+            rival.learn(seen)
+
+    def _progress(self, recorder: Recorder, found: Survey, told: int) -> int:
+        done = len(recorder.names)
+        step = EVERY if found.tasks is None else max(found.tasks // LINES, 1)
+        if done // step == told:
+            return told
+        of = f" of {found.tasks}" if found.tasks is not None else ""
+        self.say(
+            f"{done}{of} tasks: error so far {recorder.error_so_far():.4f}, "
+            f"{len(recorder.alarms)} alarm(s), {recorder.clusters} regime(s)"
+        )
+        return done // step
+
+
+def _shape(model: TableModel) -> dict[str, Any]:
+    shape = model.engine.shape
+    return {
+        "inputs_per_row": model.encoding.width,
+        "support_rows_learned_from": shape.support,
+        "query_rows_learned_from": shape.query,
+    }
+
+
+def _nothing(left: LeftOut, target: str) -> str:
+    """Why no task was left."""
+    if left.tasks_too_small:
+        return (
+            f"no task has two rows with a target ({target!r}), one to know and one to predict; "
+            f"group rows by another task column, or complete the targets."
+        )
+    return "no row has a task; there is nothing to learn from."

@@ -1,0 +1,210 @@
+"""Tables in pieces that fit in memory: files, frames of any library, rows as they come."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import gzip
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import narwhals as nw
+import polars as pl
+import polars.selectors as cs
+
+from taskmix.tables.problems import TableError, problem
+
+ROWS = 1 << 16
+"""Rows that are read at a time."""
+LIVE_ROWS = 1 << 10
+"""Rows of an iterator that are taken at a time."""
+SEPARATORS = ",;\t|"
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """Some rows of a table, columns as they stand there."""
+
+    frame: pl.DataFrame
+    first: int
+    """Number of the first row in the whole table, from 1."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Something with rows: ``pieces`` reads them, of the columns asked for only."""
+
+    where: str
+    """What errors call it."""
+    names: tuple[str, ...]
+    read: Callable[[Sequence[str]], Iterator[pl.DataFrame]]
+    again: bool
+    """Whether it can be read more than once; what comes live cannot."""
+
+    def pieces(self, columns: Sequence[str]) -> Iterator[Piece]:
+        """The rows in order, in pieces that are not empty."""
+        first = 1
+        for frame in self.read(columns):
+            if frame.height:
+                yield Piece(frame, first)
+                first += frame.height
+
+
+def table_of(source: Any) -> Table:
+    """A file, a frame of any library, a mapping of columns, or an iterator of rows or frames."""
+    if isinstance(source, Table):
+        return source
+    if isinstance(source, str | Path):
+        return _file(Path(source))
+    if isinstance(source, Mapping):
+        source = pl.DataFrame(dict(source), strict=False)
+    frame = _frame(source)
+    if frame is not None:
+        return _in_memory(frame, "the table")
+    if isinstance(source, Iterable):
+        return _live(iter(source))
+    raise TableError(
+        f"A {type(source).__name__} is no table; give the path of a CSV or Parquet file, a frame "
+        f"(pandas, polars, pyarrow), or an iterator of rows or of frames."
+    )
+
+
+def _file(path: Path) -> Table:
+    if not path.is_file():
+        raise problem(str(path), "there is no such file; give the path of a CSV or Parquet file.")
+    if not path.stat().st_size:
+        raise problem(str(path), "the file is empty; it needs a heading and rows.")
+    if path.suffix.lower() in (".parquet", ".pq"):
+        return _parquet(path)
+    names, separator = _heading(path)
+
+    def read(columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        lazy = pl.scan_csv(
+            path,
+            infer_schema=False,
+            has_header=False,
+            skip_rows=1,
+            new_columns=list(names),
+            separator=separator,
+            encoding="utf8-lossy",
+            glob=False,
+            raise_if_empty=False,
+            schema=dict.fromkeys(names, pl.String),
+        ).select(cs.by_name(*columns))
+        yield from _explained(lazy, str(path))
+
+    return Table(str(path), names, read, again=True)
+
+
+def _parquet(path: Path) -> Table:
+    try:
+        names = tuple(pl.read_parquet_schema(path))
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise problem(str(path), f"it is no Parquet file ({_short(error)}).") from None
+
+    def read(columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        lazy = pl.scan_parquet(path, glob=False).select(cs.by_name(*columns))
+        yield from _explained(lazy, str(path))
+
+    return Table(str(path), names, read, again=True)
+
+
+def _explained(lazy: pl.LazyFrame, where: str) -> Iterator[pl.DataFrame]:
+    try:
+        yield from lazy.collect_batches(chunk_size=ROWS, maintain_order=True)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise problem(where, f"it cannot be read as a table ({_short(error)}).") from None
+
+
+def _heading(path: Path) -> tuple[tuple[str, ...], str]:
+    """Names of the columns, stripped, and what separates them.
+
+    A name that comes twice is told apart by a number; to use such a column is an error.
+    """
+    try:
+        with path.open("rb") as raw:
+            packed = raw.read(2) == b"\x1f\x8b"
+        opener: Any = gzip.open if packed else open
+        with opener(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
+            line = file.readline(1 << 20)
+    except (OSError, EOFError) as error:
+        raise problem(str(path), f"it cannot be read ({_short(error)}).") from None
+    separator = max(SEPARATORS, key=line.count)
+    names = [name.strip() for name in next(csv.reader([line], delimiter=separator), [])]
+    if not any(names):
+        raise problem(str(path), "the first line is empty; it must name the columns.")
+    if "\0" in line:
+        raise problem(str(path), "it is no CSV file (it holds bytes that are no text).")
+    return tuple(_distinct(names)), separator
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    seen: dict[str, int] = {}
+    told = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        told.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    return told
+
+
+def _frame(source: Any) -> pl.DataFrame | None:
+    """Any frame that narwhals knows, as one of polars; None if it is none."""
+    try:
+        native = nw.from_native(source)
+    except TypeError:
+        return None
+    if isinstance(native, nw.LazyFrame):
+        native = native.collect()
+    try:
+        return native.to_polars()
+    except Exception as error:
+        raise TableError(f"The frame cannot be read ({_short(error)}).") from None
+
+
+def _in_memory(frame: pl.DataFrame, where: str) -> Table:
+    def read(columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        yield from frame.select(cs.by_name(*columns)).iter_slices(ROWS)
+
+    return Table(where, tuple(frame.columns), read, again=True)
+
+
+def _live(source: Iterator[Any]) -> Table:
+    """Rows (mappings) or frames as they come; they can be read once."""
+    frames = _frames_of(source)
+    first = next(frames, None)
+    if first is None:
+        raise TableError("The iterator gave no row; there is nothing to learn from.")
+    names = tuple(first.columns)
+
+    def read(columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        for number, frame in enumerate(itertools.chain([first], frames)):
+            lacking = [name for name in columns if name not in frame.columns]
+            if lacking:
+                raise problem("the iterator", f"frame {number + 1} has no such column.", lacking[0])
+            yield frame.select(cs.by_name(*columns))
+
+    return Table("the iterator", names, read, again=False)
+
+
+def _frames_of(source: Iterator[Any]) -> Iterator[pl.DataFrame]:
+    for first in source:
+        if not isinstance(first, Mapping):
+            frame = _frame(first)
+            if frame is None:
+                raise TableError(
+                    f"The iterator gave a {type(first).__name__}; it must give rows "
+                    f"(dictionaries) or frames."
+                )
+            yield frame
+            continue
+        rows = [first, *itertools.islice(source, LIVE_ROWS - 1)]
+        strange = next((row for row in rows if not isinstance(row, Mapping)), None)
+        if strange is not None:
+            raise TableError("The iterator gave rows and frames; it must give one of them only.")
+        yield pl.DataFrame([dict(row) for row in rows], infer_schema_length=None, strict=False)
+
+
+def _short(error: BaseException) -> str:
+    return " ".join(str(error).split())[:120]
