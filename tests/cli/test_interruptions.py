@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from taskmix.cli.interruptions import owned, recalled
+from taskmix.training.lock import Refused
 
 FIRST = ["compare", "regression", "--methods", "maml"]
 SECOND = [*FIRST, "uniform"]
@@ -22,8 +23,8 @@ def test_the_last_command_is_the_one_to_resume(tmp_path):
 def test_a_command_that_is_refused_is_forgotten(tmp_path):
     with owned(tmp_path / "out", FIRST):
         pass
-    with pytest.raises(ValueError, match="other settings"), owned(tmp_path / "out", SECOND):
-        raise ValueError("begun with other settings")
+    with pytest.raises(Refused, match="other settings"), owned(tmp_path / "out", SECOND):
+        raise Refused("begun with other settings")
     assert recalled(tmp_path / "out")[:-2] == FIRST
 
 

@@ -32,7 +32,7 @@ from taskmix.experiments import (
 from taskmix.experiments.group import Keeping
 from taskmix.experiments.methods import TASK_MODELS, learner_class
 from taskmix.experiments.summary import Summary
-from taskmix.files import write_json
+from taskmix.files import inside, write_json
 from taskmix.learner import Learner
 from taskmix.machine import ONE_THREAD
 from taskmix.report import loss_figure, overview_figure, read_runs, responsibility_figure
@@ -162,7 +162,7 @@ def _train(
     seeds: Sequence[int],
 ) -> list[Summary]:
     labels = {"experiment": label, "method": name}
-    folder = partial(_folder, out / name.replace(":", "-"))
+    folder = partial(_folder, out, name.replace(":", "-"))
     return run_method(
         experiment, labels, learner, seeds, folder, training, console(), keeping, request
     )
@@ -206,18 +206,18 @@ def _begin_worker(request: Request) -> None:
     end_with_parent()
 
 
-def _folder(parent: Path, seed: int) -> Path:
-    return parent / f"seed-{seed}"
+def _folder(out: Path, method: str, seed: int) -> Path:
+    return inside(out, method, f"seed-{seed}")
 
 
 def draw(out: Path, methods: Sequence[str], comparison: Mapping[str, Any]) -> list[Path]:
     """All methods at the end and over time, and responsibilities in one figure a method."""
-    runs = read_runs(out)
-    figures = list(loss_figure(runs, out / "figures" / runs[0].measure))
+    runs, folder = read_runs(out), inside(out, "figures")
+    figures = list(loss_figure(runs, folder / runs[0].measure))
     if len(methods) > 1 and len(runs[0].phases) > 1:
-        figures += overview_figure(comparison, out / "figures" / "overview")
+        figures += overview_figure(comparison, folder / "overview")
     for name in methods:
         own = [run for run in runs if run.method == name]
-        path = out / "figures" / f"responsibilities-{name.replace(':', '-')}"
+        path = folder / f"responsibilities-{name.replace(':', '-')}"
         figures += responsibility_figure(own, path)
     return figures

@@ -24,7 +24,7 @@ from taskmix.experiments.stress import (
     chosen,
     verdicts,
 )
-from taskmix.files import replace, write_json
+from taskmix.files import inside, replace, write_json
 from taskmix.report import loss_figure, read_runs, responsibility_figure, shot_table
 from taskmix.report.stress import (
     StressResult,
@@ -114,7 +114,7 @@ def main(arguments: Sequence[str]) -> None:
     request = plan.request()
     with owned(out, command), interruptible(out, request):
         comparison = plan.train(out, request)
-    show(Console(), comparison, out, figure.draw(read_runs(out), out / "figures" / name))
+    show(Console(), comparison, out, figure.draw(read_runs(out), inside(out, "figures") / name))
 
 
 def _table(arguments: Sequence[str]) -> None:
@@ -134,7 +134,7 @@ def _table(arguments: Sequence[str]) -> None:
     request = plans[flags.shots[0]].request()
     with owned(out, ["reproduce", TABLE, *arguments]), interruptible(out, request):
         comparisons = {
-            shot: plan.train(out / f"{shot}-shot", request) for shot, plan in plans.items()
+            shot: plan.train(inside(out, f"{shot}-shot"), request) for shot, plan in plans.items()
         }
     console = Console()
     console.print(shot_table(comparisons))
@@ -153,15 +153,15 @@ def _stress(arguments: Sequence[str]) -> None:
     figures: list[Path] = []
     with owned(out, ["reproduce", STRESS, *arguments]), interruptible(out, request):
         for name, plan in plans.items():
-            plan.train(out / name, request)
+            plan.train(inside(out, name), request)
             seeds = plan.flags.seeds
             outcomes[name] = [one for one in read_outcomes(out / name) if one.seed in seeds]
             results.append(_judged(streams[name], outcomes))
-            figures += _picture(out / name, out / "figures" / name)
+            figures += _picture(out / name, inside(out, "figures") / name)
             # After every stream, so that what is known can be looked at.
             write_json(out / "stress.json", stress_json(results))
             replace(out / "stress.md", stress_markdown(results).encode())
-    figures += stress_figure(results, out / "figures" / "overview")
+    figures += stress_figure(results, inside(out, "figures") / "overview")
     console = Console()
     console.print(stress_table(results))
     console.print(f"results: {out}", highlight=False, soft_wrap=True)

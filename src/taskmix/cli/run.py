@@ -22,6 +22,7 @@ from taskmix.cli.settings import (
 )
 from taskmix.experiments import EXPERIMENTS, build_learner, compare, method, run_method
 from taskmix.experiments.group import Keeping
+from taskmix.files import inside
 from taskmix.report import loss_figure, read_run, responsibility_figure
 from taskmix.training.loop import check_seeds
 from taskmix.training.watch import StopRequest
@@ -89,9 +90,9 @@ def main(arguments: Sequence[str]) -> None:
             flags.keeping,
             request,
         )
-    runs = [read_run(out)]
+    runs, folder = [read_run(out)], inside(out, "figures")
     figures = [
-        *loss_figure(runs, out / "figures" / runs[0].measure),
-        *responsibility_figure(runs, out / "figures" / "responsibilities"),
+        *loss_figure(runs, folder / runs[0].measure),
+        *responsibility_figure(runs, folder / "responsibilities"),
     ]
     show(Console(), compare(name, {chosen.name: trained.told.value}, summaries), out, figures)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from taskmix.files import LARGEST_LINES, inside, read_bytes
 from taskmix.streams import Phase
 from taskmix.training.run_folder import read_json
 
@@ -72,7 +73,8 @@ class Outcome:
 
 def read_outcomes(folder: Path) -> list[Outcome]:
     """Every run of a comparison that has ended, by method and seed."""
-    found = [Outcome.read(path.parent) for path in sorted(folder.glob("*/seed-*/summary.json"))]
+    ended = sorted(folder.glob("*/seed-*/summary.json"))
+    found = [Outcome.read(inside(folder, *path.parent.parts[-2:])) for path in ended]
     return sorted(found, key=lambda outcome: (outcome.method, outcome.seed))
 
 
@@ -82,4 +84,4 @@ def number(value: float | None) -> float:
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in read_bytes(path, LARGEST_LINES).splitlines()]

@@ -24,7 +24,7 @@ from safetensors.numpy import save as save_arrays
 
 import taskmix
 from taskmix.experiments.settings_json import learner_from_json
-from taskmix.files import explained, replace
+from taskmix.files import explained, read_bytes, replace
 from taskmix.learner import Learner, Prediction, State, Told
 from taskmix.likelihood import Categorical
 from taskmix.names import unknown
@@ -35,8 +35,8 @@ from taskmix.training.run_folder import fingerprint, read_json
 FORMAT = "taskmix model"
 VERSION = 1
 ARRAYS, MODEL, CHECKSUMS, CARD = "model.safetensors", "model.json", "checksums.json", "README.md"
-LARGEST = 16 << 20
-"""Bytes of a description; a real one has a few thousand."""
+LARGEST = {ARRAYS: 16 << 30, MODEL: 1 << 20}
+"""Bytes; a real description has a few thousand."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,14 +155,12 @@ def load(folder: str | Path) -> Predictor:
     contents = {}
     for name in (ARRAYS, MODEL):
         try:
-            contents[name] = (folder / name).read_bytes()
+            contents[name] = read_bytes(folder / name, LARGEST[name])
         except OSError as error:
             raise ValueError(f"{folder / name} cannot be read ({error.strerror}).") from None
         if hashlib.sha256(contents[name]).hexdigest() != sums.get(name):
             raise ValueError(f"{folder / name} is not what was exported (wrong checksum).")
     try:
-        if len(contents[MODEL]) > LARGEST:
-            raise ValueError("it is too large")
         described = json.loads(contents[MODEL])
         arrays = load_arrays(contents[ARRAYS])
         if (described["format"], described["version"]) != (FORMAT, VERSION):

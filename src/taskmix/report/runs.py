@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from taskmix.files import LARGEST_LINES, inside, read_bytes
 from taskmix.likelihood import Measure
 from taskmix.streams.stream import Phase
 
@@ -138,7 +140,13 @@ def read_run(folder: Path | str) -> Run:
 def read_runs(folder: Path | str) -> tuple[Run, ...]:
     """Every run below a folder of a comparison, in the order of their paths."""
     folder = Path(folder)
-    runs = tuple(read_run(config.parent) for config in sorted(folder.rglob("config.json")))
+    found = []
+    for place, folders, files in os.walk(folder):
+        for name in folders:
+            inside(Path(place), name)
+        if "config.json" in files:
+            found.append(Path(place))
+    runs = tuple(map(read_run, sorted(found)))
     if not runs:
         raise ValueError(f"There is no run (no config.json) in {folder}; give the right folder.")
     return runs
@@ -210,7 +218,7 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_bytes(path, LARGEST_LINES).decode()
     except FileNotFoundError:
         raise ValueError(
             f"{path} is missing; give a folder that `taskmix run` wrote, or repeat the run."

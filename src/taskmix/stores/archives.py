@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, TypeVar, cast
 
+from taskmix.files import open_plain
 from taskmix.stores.sources import (
     LARGEST_CACHE,
     LARGEST_FILE,
@@ -170,7 +171,7 @@ class _Metered:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with path.open("rb") as file:
+        with open_plain(path, follow=True) as file:
             start = file.read(6)
         unpack = next((u for magic, u in UNPACKERS.items() if start.startswith(magic)), open)
         self._file = cast("IO[bytes]", unpack(path, "rb"))

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from taskmix.files import read_bytes
+
 FORMAT = "taskmix image store"
 VERSION = 2
 NAME = "manifest.json"
@@ -70,15 +72,12 @@ def shard_header(shape: tuple[int, int, int, int]) -> bytes:
 def read_manifest(store: Path) -> tuple[Manifest, str]:
     """The manifest of a store, checked for contradictions, and the SHA-256 of its content."""
     path = store / NAME
-    if not path.is_file():
+    if not path.is_file() and not path.is_symlink():
         raise ValueError(
             f"{store} is not a store: it has no {NAME}. taskmix data prepare makes one."
         )
-    with path.open("rb") as file:
-        content = file.read(LARGEST + 1)
+    content = read_bytes(path, LARGEST)
     try:
-        if len(content) > LARGEST:
-            raise _Lie(f"is larger than {LARGEST >> 20} MiB")
         manifest = _checked(_parsed(content))
     except _Lie as lie:
         raise ValueError(f"{path} {lie}; prepare the store again.") from None

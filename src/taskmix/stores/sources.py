@@ -11,6 +11,8 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from taskmix.files import open_plain
+
 MEBIBYTE = 1 << 20
 LARGEST_FILE = 64 * MEBIBYTE
 """An image or a table; the largest photograph of ImageNet has 15 MiB."""
@@ -57,12 +59,12 @@ class FolderSource:
 
     def read(self, name: str) -> bytes:
         check_size(name, self.sizes[name], LARGEST_FILE)
-        with (self.path / name).open("rb") as file:
+        with open_plain(self.path / name, follow=True) as file:
             return file.read(LARGEST_FILE)
 
     def buffer(self, name: str) -> memoryview:
         check_size(name, self.sizes[name], LARGEST_CACHE)
-        with (self.path / name).open("rb") as file:
+        with open_plain(self.path / name, follow=True) as file:
             if self.sizes[name] == 0:
                 return memoryview(b"")
             self._maps.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

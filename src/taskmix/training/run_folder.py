@@ -13,22 +13,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
 
 import taskmix
-from taskmix.files import explained, write_json
+from taskmix.files import NotPlain, explained, read_bytes, write_json
 from taskmix.training.lines import Lines
+from taskmix.training.lock import NAME, Refused
 
 LIBRARIES = ("jax", "jaxlib", "equinox", "optax", "numpy")
 
 
-OWN = {"command.json", "config.json"}
-"""What tells a folder of taskmix from one that holds something else."""
-BEGUN = {"lock", *OWN}
-"""All that is in a folder which has just been begun."""
+CONFIG, COMMAND = "config.json", "command.json"
+COMMANDS = ("run", "compare", "reproduce")
+"""Those that train, and can be given again."""
+BEGUN = {NAME, COMMAND, CONFIG}
+"""All that may be in a folder which has just been begun, whole or in part."""
+Kind = Literal["run", "comparison"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,15 +54,15 @@ class RunFolder:
         claim(path)
         config = {**config, "software": software()}
         runs = (fingerprint(config),)
-        if (path / "config.json").exists():
-            before = read_json(path / "config.json")
+        if (path / CONFIG).exists():
+            before = read_json(path / CONFIG)
             earlier = before.pop("continues", [])
             check_unchanged(path, before, config, accept)
             runs = tuple(dict.fromkeys([*runs, fingerprint(before), *earlier]))
             if before != config:
-                write_json(path / "config.json", {**config, "continues": runs[1:]})
+                write_json(path / CONFIG, {**config, "continues": runs[1:]})
         else:
-            write_json(path / "config.json", config)
+            write_json(path / CONFIG, config)
         return RunFolder(path, runs, Lines(path / "metrics.jsonl"), Lines(path / "events.jsonl"))
 
     def begin(self, copies: Mapping[str, Path]) -> None:
@@ -90,21 +93,50 @@ class RunFolder:
             return None
 
 
-def claim(path: Path) -> None:
-    """Create a folder, or take an existing one that is empty or one of taskmix."""
-    if (path.exists() and not path.is_dir()) or (path.is_dir() and _foreign(path)):
-        raise FileExistsError(
-            f"{path} already exists and is not an empty folder; choose another --out or remove it."
-        )
+def claim(path: Path, kind: Kind = "run") -> None:
+    """Create a folder for a run or a comparison, or take one that is empty or holds one already.
+
+    What it holds is told by the content of its files, before anything is written: many programs
+    have a ``config.json``.
+    """
+    if path.exists() and not path.is_dir():
+        raise Refused(f"{path} already exists and is not a folder; choose another --out.")
+    held = kind_of(path) if path.is_dir() else None
+    if held not in (None, kind):
+        raise Refused(f"{path} holds a {held}; choose another --out for a {kind}, or remove it.")
     with explained(f"create {path}"):
         path.mkdir(parents=True, exist_ok=True)
     if not os.access(path, os.W_OK):
         raise PermissionError(f"{path} is not writable; choose another --out.")
 
 
-def _foreign(path: Path) -> bool:
-    names = {entry.name.removesuffix(".partial") for entry in path.iterdir()}
-    return not names <= BEGUN and not names & OWN
+def kind_of(path: Path) -> Kind | None:
+    """What a folder holds, None for nothing yet; ``Refused`` if it is not of taskmix."""
+    names = {entry.name for entry in path.iterdir()}
+    if CONFIG in names:
+        software = read_json(path / CONFIG).get("software")
+        if isinstance(software, dict) and "taskmix" in software:
+            return "run"
+    elif COMMAND in names:
+        return "run" if read_command(path)[0] == "run" else "comparison"
+    elif {name.removesuffix(".partial") for name in names} <= BEGUN:
+        return None
+    raise Refused(
+        f"{path} already exists and is not a folder of taskmix, nor empty; choose another --out "
+        f"or remove it."
+    )
+
+
+def read_command(path: Path) -> list[str]:
+    """The command that makes a folder, or ``Refused`` if what is there is none of taskmix."""
+    command = read_json(path / COMMAND).get("command")
+    if (
+        not isinstance(command, list)
+        or not all(isinstance(argument, str) for argument in command)
+        or command[:1] not in [[name] for name in COMMANDS]
+    ):
+        raise Refused(f"{path / COMMAND} does not hold a command of taskmix; give it yourself.")
+    return command
 
 
 def fingerprint(config: Mapping[str, Any]) -> str:
@@ -116,7 +148,7 @@ def fingerprint(config: Mapping[str, Any]) -> str:
 def check_unchanged(
     path: Path, before: Mapping[str, Any], after: Mapping[str, Any], accept: Sequence[str]
 ) -> None:
-    """Raise a ``ValueError`` that shows every difference which is not one to ``accept``."""
+    """Raise a ``Refused`` that shows every difference which is not one to ``accept``."""
     was, becomes = dict(_flat(before)), dict(_flat(after))
     changed = [
         name
@@ -132,7 +164,7 @@ def check_unchanged(
     ]
     if len(changed) > SHOWN_CHANGES:
         shown.append(f"{len(changed) - SHOWN_CHANGES} more")
-    raise ValueError(
+    raise Refused(
         f"{path} was begun with other settings: {'; '.join(shown)}. Choose another --out, or go "
         f"on all the same by --accept {' '.join(changed[:SHOWN_CHANGES])}."
     )
@@ -158,7 +190,9 @@ def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 def read_json(path: Path) -> dict[str, Any]:
     """An object from a file, or a ``ValueError`` that names the file."""
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_bytes(path))
+    except NotPlain:
+        raise
     except FileNotFoundError:
         raise ValueError(f"{path} is missing; give a folder that taskmix wrote.") from None
     except (ValueError, RecursionError) as error:
