@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import signal
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from itertools import chain
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,14 +29,11 @@ from taskmix.experiments.methods import TASK_MODELS, learner_class
 from taskmix.experiments.summary import Summary
 from taskmix.files import inside, write_json
 from taskmix.learner import Learner
-from taskmix.machine import ONE_THREAD
 from taskmix.report import loss_figure, overview_figure, read_runs, responsibility_figure
 from taskmix.training import Settings
 from taskmix.training.loop import check_seeds
-from taskmix.training.watch import SIGNALS, Request, StopRequest, end_with_parent
-
-# Spawned, because a process that has used JAX must not be forked.
-SPAWN = get_context("spawn")
+from taskmix.training.watch import Request, StopRequest
+from taskmix.training.workers import Job, shared_out, shared_request
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +85,7 @@ class Plan:
 
     def request(self) -> Request:
         """One to stop, which all workers hear."""
-        return StopRequest() if self.flags.workers == 1 else SPAWN.Value("i", 0)
+        return StopRequest() if self.flags.workers == 1 else shared_request()
 
     def train(self, out: Path, request: Request) -> dict[str, Any]:
         """Train every method on every seed and write what came out.
@@ -110,9 +102,13 @@ class Plan:
         jobs = [(name, one, seeds) for name, one in self.learners.items() for seeds in groups]
         jobs = [job for job in jobs if job[-1]]
         if workers == 1:
-            summaries = [train(request, *job) for job in jobs]
+            summaries = [train(*job, request) for job in jobs]
         else:
-            summaries = _shared_out(train, jobs, workers, request)
+            named = [
+                Job(f"{name}, seeds {' '.join(map(str, seeds))}", partial(train, name, one, seeds))
+                for name, one, seeds in jobs
+            ]
+            summaries = shared_out(named, workers, request)
         told = {name: learner.told.value for name, learner in self.learners.items()}
         comparison = compare(self.experiment, told, chain.from_iterable(summaries))
         write_json(out / "comparison.json", comparison)
@@ -156,54 +152,16 @@ def _train(
     keeping: Keeping,
     out: Path,
     console: Callable[[], Console],
-    request: Request,
     name: str,
     learner: Learner,
     seeds: Sequence[int],
+    request: Request,
 ) -> list[Summary]:
     labels = {"experiment": label, "method": name}
     folder = partial(_folder, out, name.replace(":", "-"))
     return run_method(
         experiment, labels, learner, seeds, folder, training, console(), keeping, request
     )
-
-
-def _shared_out(
-    train: Callable[..., list[Summary]], jobs: Sequence[tuple], workers: int, request: Request
-) -> list[list[Summary]]:
-    """What ``train`` gives for every job, each done by one of several processes."""
-    with ProcessPoolExecutor(
-        workers, mp_context=SPAWN, initializer=_begin_worker, initargs=(request,)
-    ) as pool:
-        each = [pool.submit(_in_worker, train, *job) for job in jobs]
-        try:
-            return [job.result() for job in each]
-        except BrokenProcessPool:
-            raise OSError(
-                "A worker process has died, perhaps for want of memory; what it had done is kept. "
-                "Give the command again, with fewer --workers in another --out if need be."
-            ) from None
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def _in_worker(train: Callable[..., list[Summary]], *job: Any) -> list[Summary]:
-    return train(_heard, *job)
-
-
-_heard: Request = StopRequest()
-"""In a worker process: the request that it shares with the process which started it."""
-
-
-def _begin_worker(request: Request) -> None:
-    """A worker has one core to itself; threads of its own would only contend for it."""
-    global _heard
-    _heard = request
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD}"
-    # Signals may reach every process of a group; the first of them passes them on as a request.
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-    end_with_parent()
 
 
 def _folder(out: Path, method: str, seed: int) -> Path:

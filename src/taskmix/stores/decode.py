@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from taskmix.machine import end_with_parent
+
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 GREY_MODES = {"1", "L", "LA", "La", "I;16", "I;16B", "I;16L"}
 DEEP_MODES = {"I", "F"}
@@ -86,9 +88,10 @@ def resize(pixels: np.ndarray, size: int) -> np.ndarray:
     return np.asarray(Image.fromarray(pixels).resize((size, size), Image.Resampling.LANCZOS))
 
 
-def ignore_interrupts() -> None:
-    """For worker processes: Ctrl-C is for the process that started them, which ends them."""
+def begin_worker() -> None:
+    """Ctrl-C is for the process that started this one, without which this one is of no use."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent()
 
 
 def _upright(content: Content) -> Image.Image:

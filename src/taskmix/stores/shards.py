@@ -67,6 +67,8 @@ class ShardWriter:
         self.channels = channels
         self.filled = np.zeros(places, bool)
         self._bytes = size * size * channels
+        # A source that turns out to have colours is written once more.
+        path.unlink(missing_ok=True)
         self._file = create(path)
 
     def put(self, place: int, pixels: np.ndarray) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import multiprocessing
 import os
-import select
 import signal
 import socket
 import sys
@@ -128,18 +127,6 @@ def listening(request: Request, say: Callable[[str], None]) -> Iterator[None]:
         mouth.close()
         thread.join()
         ear.close()
-
-
-def end_with_parent() -> None:
-    """Let this worker process live no longer than the one that started it."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None, "only a worker has a parent to end with"
-
-    def wait() -> None:
-        select.select([parent.sentinel], [], [])
-        os._exit(128 + signal.SIGTERM)
-
-    threading.Thread(target=wait, name="parent", daemon=True).start()
 
 
 def _stop_at_once() -> None:
