@@ -1,4 +1,4 @@
-"""What to say when something is asked for by a name that does not exist."""
+"""Names in what is said: those that do not exist, and those that came from somebody else."""
 
 from __future__ import annotations
 
@@ -16,3 +16,14 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
     nearest = difflib.get_close_matches(name, known, n=1)
     suggestion = f" Did you mean {nearest[0]!r}?" if nearest else ""
     return ValueError(f"There is no {kind} {name!r}.{suggestion} Choose from {', '.join(known)}.")
+
+
+def printable(text: str) -> str:
+    """The same line without what a terminal would obey: escape sequences, line breaks, direction.
+
+    >>> printable("a\\x1b[31mb\\u202ec")
+    'a\\\\x1b[31mb\\\\u202ec'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

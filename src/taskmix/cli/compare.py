@@ -13,7 +13,7 @@ from rich.console import Console
 
 from taskmix.cli.flags import Flat, first_argument, parse
 from taskmix.cli.interruptions import interruptible, owned
-from taskmix.cli.output import console_for, show
+from taskmix.cli.output import Screen, console_for, show
 from taskmix.cli.settings import chosen_experiment, with_experiment
 from taskmix.experiments import (
     EXPERIMENTS,
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> None:
     request = plan.request()
     with owned(out, ["compare", *arguments]), interruptible(out, request):
         comparison = plan.train(out, request)
-    show(Console(), comparison, out, draw(out, methods, comparison))
+    show(Screen(), comparison, out, draw(out, methods, comparison))
 
 
 @dataclasses.dataclass(frozen=True)

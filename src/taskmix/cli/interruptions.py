@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from taskmix.files import read_bytes, replace, write_json
+from taskmix.names import printable
 from taskmix.training import Stopped
 from taskmix.training.lock import Refused, owning
 from taskmix.training.run_folder import COMMAND, CONFIG, claim, read_command
@@ -20,14 +22,17 @@ def interruptible(out: Path, request: Request) -> Iterator[None]:
     """Let signals stop what is trained into ``out`` in good order, with their own exit codes."""
 
     def say(what: str) -> None:
-        print(f"taskmix: {what}", file=sys.stderr, flush=True)
+        # The terminal may be what has gone away.
+        with contextlib.suppress(OSError):
+            print(f"taskmix: {printable(what)}", file=sys.stderr, flush=True)
 
     try:
         with listening(request, say):
             yield
     except Stopped as stop:
         name = signal.Signals(stop.signum).name
-        say(f"{name}: stopped at iteration {stop.iteration}; taskmix resume {out} goes on.")
+        again = f"taskmix resume {shlex.quote(str(out))}"
+        say(f"{name}: stopped at iteration {stop.iteration}; {again} goes on.")
         sys.exit(128 + stop.signum)
 
 

@@ -7,12 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from rich.console import Console
-
 from taskmix.cli.compare import Plan, SeveralFlags, planned
 from taskmix.cli.flags import first_argument, parse
 from taskmix.cli.interruptions import interruptible, owned
-from taskmix.cli.output import show
+from taskmix.cli.output import Screen, show, show_paths
 from taskmix.cli.settings import chosen_experiment, with_experiment
 from taskmix.experiments.outcome import Outcome, read_outcomes
 from taskmix.experiments.stress import (
@@ -114,7 +112,7 @@ def main(arguments: Sequence[str]) -> None:
     request = plan.request()
     with owned(out, command), interruptible(out, request):
         comparison = plan.train(out, request)
-    show(Console(), comparison, out, figure.draw(read_runs(out), inside(out, "figures") / name))
+    show(Screen(), comparison, out, figure.draw(read_runs(out), inside(out, "figures") / name))
 
 
 def _table(arguments: Sequence[str]) -> None:
@@ -136,9 +134,9 @@ def _table(arguments: Sequence[str]) -> None:
         comparisons = {
             shot: plan.train(inside(out, f"{shot}-shot"), request) for shot, plan in plans.items()
         }
-    console = Console()
+    console = Screen()
     console.print(shot_table(comparisons))
-    console.print(f"results: {out}", highlight=False, soft_wrap=True)
+    show_paths(console, out, [])
 
 
 def _stress(arguments: Sequence[str]) -> None:
@@ -162,12 +160,9 @@ def _stress(arguments: Sequence[str]) -> None:
             write_json(out / "stress.json", stress_json(results))
             replace(out / "stress.md", stress_markdown(results).encode())
     figures += stress_figure(results, inside(out, "figures") / "overview")
-    console = Console()
+    console = Screen()
     console.print(stress_table(results))
-    console.print(f"results: {out}", highlight=False, soft_wrap=True)
-    for figure in figures:
-        if figure.suffix == ".png":
-            console.print(f"figure:  {figure}", highlight=False, soft_wrap=True)
+    show_paths(console, out, figures)
 
 
 def _plan(stress: StressStream, flags: StressFlags) -> Plan:

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from rich.console import Console
-
 from taskmix.cli.flags import Flat, first_argument, parse, peek
 from taskmix.cli.interruptions import interruptible, remember
-from taskmix.cli.output import console_for, show
+from taskmix.cli.output import Screen, console_for, show
 from taskmix.cli.settings import (
     chosen_experiment,
     decided_elsewhere,
@@ -95,4 +93,4 @@ def main(arguments: Sequence[str]) -> None:
         *loss_figure(runs, folder / runs[0].measure),
         *responsibility_figure(runs, folder / "responsibilities"),
     ]
-    show(Console(), compare(name, {chosen.name: trained.told.value}, summaries), out, figures)
+    show(Screen(), compare(name, {chosen.name: trained.told.value}, summaries), out, figures)

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import platform
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -166,7 +167,7 @@ def check_unchanged(
         shown.append(f"{len(changed) - SHOWN_CHANGES} more")
     raise Refused(
         f"{path} was begun with other settings: {'; '.join(shown)}. Choose another --out, or go "
-        f"on all the same by --accept {' '.join(changed[:SHOWN_CHANGES])}."
+        f"on all the same by --accept {shlex.join(changed[:SHOWN_CHANGES])}."
     )
 
 

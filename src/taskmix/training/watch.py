@@ -14,7 +14,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Protocol, runtime_checkable
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+HANG_UP: signal.Signals | None = getattr(signal, "SIGHUP", None)
+"""The terminal was closed; `nohup` lets a program ignore that, and Windows does not know it."""
+SIGNALS = (signal.SIGTERM, signal.SIGINT, *([HANG_UP] if HANG_UP else []))
 PATIENCE = 600.0
 """Seconds without progress before a line says so; ten times the longest chunk if that is more."""
 TICK = 1.0
@@ -92,7 +94,7 @@ def watching(watch: Watch) -> Iterator[None]:
 
 @contextlib.contextmanager
 def listening(request: Request, say: Callable[[str], None]) -> Iterator[None]:
-    """Note SIGTERM and SIGINT in ``request`` rather than die of them; a second SIGINT is final.
+    """Note ``SIGNALS`` in ``request`` rather than die of them; a second SIGINT is final.
 
     A thread hears them: the main one may be inside compiled code, for minutes. Does nothing
     outside of the main thread, where Python allows no handlers.
@@ -116,7 +118,12 @@ def listening(request: Request, say: Callable[[str], None]) -> Iterator[None]:
     thread = threading.Thread(target=listen, name="signals", daemon=True)
     thread.start()
     # The handlers do nothing themselves: what counts is that the number reaches the thread.
-    before = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
+    heard = [
+        number
+        for number in SIGNALS
+        if number != HANG_UP or signal.getsignal(number) is not signal.SIG_IGN
+    ]
+    before = {number: signal.signal(number, lambda *_: None) for number in heard}
     previous = signal.set_wakeup_fd(mouth.fileno(), warn_on_full_buffer=False)
     try:
         yield
@@ -131,7 +138,8 @@ def listening(request: Request, say: Callable[[str], None]) -> Iterator[None]:
 
 def _stop_at_once() -> None:
     """As safe as being killed: every file is whole or not there."""
-    print("taskmix: stopped at once; taskmix resume goes on.", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):
+        print("taskmix: stopped at once; taskmix resume goes on.", file=sys.stderr, flush=True)
     for child in multiprocessing.active_children():
         child.kill()
     os._exit(128 + signal.SIGINT)
