@@ -25,6 +25,7 @@ from taskmix.training.checkpoints import (
     from_arrays,
     newest_common,
 )
+from taskmix.training.lock import Refused
 from taskmix.training.loop import Given, first_state
 from taskmix.training.skips import Skips
 
@@ -96,6 +97,8 @@ class Group:
         problems: list[str] = []
         found = newest_common(self._checkpoints, problems)
         start = None if found is None else self._restored(found)
+        if start is None:
+            self._check_nothing_is_lost(problems)
         for checkpoints in self._checkpoints:
             checkpoints.forget_after(start.iteration if start else 0)
             checkpoints.prune(self.keeping.keep)
@@ -103,6 +106,19 @@ class Group:
             folder.begin(found[position].files if found else {})
         self._saved = start.iteration if start else 0
         return start, problems
+
+    def _check_nothing_is_lost(self, problems: list[str]) -> None:
+        """Seeds side by side begin anew together: say so, or refuse where some have ended."""
+        kept = [str(f.path) for f in self.folders if f.has_results]
+        without = [str(c.path.parent) for c in self._checkpoints if not c.iterations()]
+        if kept:
+            raise Refused(
+                f"{without[0]} has no checkpoint to go on from, and to begin anew would take the "
+                f"place of the results in {kept[0]}; put a copy of it back, or remove the folders "
+                f"of all seeds that were trained side by side."
+            )
+        if len(without) < len(self.folders):
+            problems.append(f"{without[0]} has none, so all seeds side by side begin anew")
 
     def add(self, chunk: Chunk) -> None:
         """Take a chunk into the records, and its lines into the folders."""

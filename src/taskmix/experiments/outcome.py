@@ -13,7 +13,7 @@ import numpy as np
 
 from taskmix.files import LARGEST_LINES, inside, read_bytes
 from taskmix.streams import Phase
-from taskmix.training.run_folder import read_json
+from taskmix.training.run_folder import CHECKSUMS, check_results, read_json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +32,8 @@ class Outcome:
 
     @staticmethod
     def read(folder: Path) -> Outcome:
+        if (folder / CHECKSUMS).exists():
+            check_results(folder)
         config, summary = (read_json(folder / f"{name}.json") for name in ("config", "summary"))
         return Outcome(
             config["method"],

@@ -19,6 +19,7 @@ from jaxtyping import Float, Int
 from taskmix.files import LARGEST_LINES, inside, read_bytes
 from taskmix.likelihood import Measure
 from taskmix.streams.stream import Phase
+from taskmix.training.run_folder import CHECKSUMS, check_results
 
 MOST_CLUSTERS = 100_000
 """A file that speaks of more is not one that a run wrote."""
@@ -94,6 +95,9 @@ def read_run(folder: Path | str) -> Run:
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder; give the folder that a run wrote.")
     config = _read_json(folder / "config.json")
+    # Runs that have not ended, and those of older versions, have none.
+    if (folder / CHECKSUMS).exists():
+        check_results(folder)
     lines = _read_lines(folder / "metrics.jsonl")
     if not lines:
         raise ValueError(f"{folder / 'metrics.jsonl'} has no evaluation yet; let the run go on.")

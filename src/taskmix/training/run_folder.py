@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import hashlib
 import json
 import math
@@ -13,6 +14,8 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,14 +23,16 @@ import jax
 import numpy as np
 
 import taskmix
-from taskmix.files import NotPlain, explained, read_bytes, write_json
+from taskmix.files import NotPlain, explained, read_bytes, sha256_of, write_json
 from taskmix.training.lines import Lines
 from taskmix.training.lock import NAME, Refused
 
 LIBRARIES = ("jax", "jaxlib", "equinox", "optax", "numpy")
 
 
-CONFIG, COMMAND = "config.json", "command.json"
+CONFIG, COMMAND, CHECKSUMS = "config.json", "command.json", "checksums.json"
+RESULTS = ("metrics.jsonl", "events.jsonl", "summary.json")
+"""What comes out of a run. They have checksums when it has ended."""
 COMMANDS = ("run", "compare", "reproduce")
 """Those that train, and can be given again."""
 BEGUN = {NAME, COMMAND, CONFIG}
@@ -82,16 +87,36 @@ class RunFolder:
         Lines(self.path / "journal.jsonl").add({"time": now, "note": what, **facts})
 
     def finish(self, summary: Mapping[str, Any]) -> None:
-        """Write ``summary.json``; a run folder without one is a run that did not end."""
+        """Write ``summary.json`` and, last, checksums: without them a run has not ended."""
         self.events.add({"iteration": summary["iterations"], "event": "finished"})
         write_json(self.path / "summary.json", summary)
+        write_json(self.path / CHECKSUMS, {name: sha256_of(self.path / name) for name in RESULTS})
 
     def summary(self) -> dict[str, Any] | None:
-        """What came out, if the run has ended."""
+        """What came out, if the run has ended and its results are what it wrote."""
         try:
+            check_results(self.path)
             return read_json(self.path / "summary.json")
-        except ValueError:
+        except NotPlain:
+            raise
+        except (ValueError, OSError):
             return None
+
+    @property
+    def has_results(self) -> bool:
+        """Whether there is something that a run which begins anew would take the place of."""
+        return (self.path / "summary.json").exists()
+
+
+def check_results(path: Path) -> None:
+    """Raise a ``ValueError`` unless the results of an ended run are what the run wrote."""
+    sums = read_json(path / CHECKSUMS)
+    for name in RESULTS:
+        if sha256_of(path / name) != sums.get(name):
+            raise ValueError(
+                f"{path / name} is not what the run wrote (wrong checksum); taskmix resume makes "
+                f"it again from the last checkpoint."
+            )
 
 
 def claim(path: Path, kind: Kind = "run") -> None:
@@ -231,10 +256,30 @@ def as_json(value: Any) -> Any:
     return value
 
 
+@functools.cache
+def sources() -> str:
+    """A fingerprint of the code itself, which may change under the same version."""
+    package = files("taskmix")
+    digest = hashlib.sha256()
+    for name, content in sorted(_python_files(package, "")):
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()[:16]
+
+
+def _python_files(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _python_files(entry, f"{prefix}{entry.name}/")
+        elif entry.name.endswith(".py"):
+            # As it is written on any system.
+            yield prefix + entry.name, entry.read_bytes().replace(b"\r\n", b"\n")
+
+
 def software() -> dict[str, Any]:
     """What computed the run, without anything that names the machine."""
     return {
         "taskmix": taskmix.__version__,
+        "sources": sources(),
         "python": platform.python_version(),
         **{name: version(name) for name in LIBRARIES},
         "system": platform.system(),
