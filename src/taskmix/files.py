@@ -61,8 +61,10 @@ def open_plain(path: Path, follow: bool = False) -> BinaryIO:
 def read_bytes(path: Path, largest: int = LARGEST_JSON) -> bytes:
     """A whole file, or a ``ValueError`` if it has more than so many bytes."""
     with open_plain(path) as file:
-        content = file.read(largest + 1)
-    if len(content) > largest:
+        size = os.fstat(file.fileno()).st_size
+        # No more than there is: room would be made for all that is asked for.
+        content = file.read(size) if size <= largest else b""
+    if size > largest:
         raise ValueError(f"{path} has more than {largest >> 20} MiB; it is not read.")
     return content
 

@@ -22,7 +22,11 @@ from taskmix.streams.stream import Phase
 from taskmix.training.run_folder import CHECKSUMS, check_results
 
 MOST_CLUSTERS = 100_000
-"""A file that speaks of more is not one that a run wrote."""
+MOST_FAMILIES = 100
+MOST_PHASES = 10_000
+MOST_NUMBERS = 20_000_000
+"""Of one measure: families, evaluations and clusters. A folder that speaks of more of any of
+these is not one that a run wrote, or one that no figure can show."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,6 +108,7 @@ def read_run(folder: Path | str) -> Run:
     events, summary = folder / "events.jsonl", folder / "summary.json"
     try:
         families = tuple(lines[0]["families"])
+        _check_extent(len(families), len(config["phases"]))
         of_family = [[line["families"][family] for line in lines] for family in families]
         ids = [_ids(line, families[0]) for line in lines]
         return Run(
@@ -199,6 +204,8 @@ def _by_cluster(
 ) -> np.ndarray:
     """Lists with an entry per living cluster, as an array with a place for every one."""
     most = 1 + max((one for some in ids for one in some), default=-1)
+    if most * len(of_family) * len(of_family[0]) > MOST_NUMBERS:
+        raise TypeError(f"{most} clusters in {len(of_family[0])} evaluations")
     found = np.full((len(of_family), len(of_family[0]), most), np.nan)
     for f, lines in enumerate(of_family):
         for e, line in enumerate(lines):
@@ -206,6 +213,12 @@ def _by_cluster(
                 raise TypeError(f"{name} has {len(line[name])} entries for {len(ids[e])} clusters")
             found[f, e, ids[e]] = np.array(line[name], dtype=float)
     return found
+
+
+def _check_extent(families: int, phases: int) -> None:
+    """A figure has a panel per family, and marks every phase in each."""
+    if not 0 < families <= MOST_FAMILIES or not 0 < phases <= MOST_PHASES // families:
+        raise TypeError(f"{families} families and {phases} phases")
 
 
 def _read_json(path: Path) -> dict[str, Any]:

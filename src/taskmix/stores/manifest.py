@@ -22,6 +22,8 @@ HEADER = 128
 """Bytes before the pixels of a shard: NumPy pads the header of such an array to this."""
 LARGEST = 64 << 20
 """Bytes of a manifest; that of Omniglot with rotations has 0.2 MB."""
+MOST_PROBLEMS = 10_000
+"""Problems that are listed; where there are more, the source itself is one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,8 +56,19 @@ class Manifest:
         return (self.splits[split].images, self.size, self.size, self.channels)
 
     def text(self) -> str:
+        """What ``read_manifest`` reads; a ``ValueError`` if it would not."""
         content = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(self)}
-        return _text({**content, "checksum": _checksum(content)})
+        if len(self.problems) > MOST_PROBLEMS:
+            more = len(self.problems) - MOST_PROBLEMS
+            rest = {"file": "SOURCE", "what": f"has {more:,} more problems, not listed here"}
+            content["problems"] = [*self.problems[:MOST_PROBLEMS], rest]
+        text = _text({**content, "checksum": _checksum(content)})
+        if len(text.encode()) > LARGEST:
+            raise ValueError(
+                f"{NAME} would have more than {LARGEST >> 20} MiB; SOURCE has too many classes, "
+                f"or too long names."
+            )
+        return text
 
 
 def shard_header(shape: tuple[int, int, int, int]) -> bytes:

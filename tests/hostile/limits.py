@@ -1,0 +1,99 @@
+"""Two gigabytes and ten seconds: what a command may take for a file of a few kilobytes."""
+
+import contextlib
+import io
+import multiprocessing
+import resource
+import signal
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+BYTES = 2 << 30
+SECONDS = 10
+_SPAWN = multiprocessing.get_context("spawn")
+
+
+class Limited:
+    """A process with limits that calls functions, one after the other, and is begun anew when
+    one of them breaks it."""
+
+    def __init__(self) -> None:
+        self._process: Any = None
+        self._connection: Any = None
+
+    def __enter__(self) -> "Limited":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> str:
+        """What is wrong with how it ended; nothing if it returned or refused in one line."""
+        if self._process is None:
+            self._connection, theirs = _SPAWN.Pipe()
+            self._process = _SPAWN.Process(target=_serve, args=(theirs,), daemon=True)
+            self._process.start()
+            theirs.close()
+            self._connection.recv()
+        self._connection.send((function, arguments))
+        if not self._connection.poll(SECONDS):
+            self._end()
+            return f"more than {SECONDS} s"
+        try:
+            return self._connection.recv()
+        except EOFError:
+            self._process.join()
+            code = self._process.exitcode
+            self._end()
+            return f"the process died ({code})"
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+            self._connection.close()
+            self._process = None
+
+
+def _serve(connection: Any) -> None:
+    import taskmix.cli.compare  # noqa: F401  before the limits, so that no case pays for it
+
+    # Not RLIMIT_AS: what is mapped and never touched is no memory, and libraries map a lot.
+    resource.setrlimit(resource.RLIMIT_DATA, (BYTES, BYTES))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    connection.send("ready")
+    while True:
+        function, arguments = connection.recv()
+        try:
+            with _silence():
+                function(*arguments)
+            said = ""
+        except (ValueError, OSError) as refusal:
+            said = "" if str(refusal).strip() else f"{type(refusal).__name__} without words"
+        except BaseException:
+            said = traceback.format_exc()
+        connection.send(said)
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    with contextlib.redirect_stdout(io.StringIO()):
+        yield
+
+
+def command(*arguments: Any) -> None:
+    """A command ends with code 0, or with 2 and one line."""
+    from taskmix.cli import main
+
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            code = main([str(argument) for argument in arguments])
+    except SystemExit as ended:
+        code = ended.code
+    lines = said.getvalue().splitlines()
+    if (code, len(lines)) not in ((0, 0), (2, 1)):
+        raise AssertionError(f"code {code}: {said.getvalue()}")
+    if any(ord(character) < 32 for character in said.getvalue().strip()):
+        raise AssertionError(f"a line with escapes: {said.getvalue()!r}")
