@@ -22,6 +22,7 @@ from taskmix.training.checkpoints import (
     Checkpoint,
     Checkpoints,
     as_arrays,
+    check_finite,
     from_arrays,
     newest_common,
 )
@@ -201,6 +202,9 @@ class Group:
                 state = from_arrays(self.learner, first, one.arrays, "best")
                 self.best.restore(position, error, iteration, state)
         states = [from_arrays(self.learner, first, one.arrays, "state") for one in found]
+        example = self.stream.batch(jax.random.key(0), 0)
+        for state in states:
+            check_finite(state, lambda: self.learner.init(jax.random.key(0), example))
         return Start(
             iteration=found[0].iteration,
             state=jax.tree.map(lambda *leaves: jnp.stack(leaves), *states),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,7 +22,7 @@ from taskmix.training import Chunk, Pause, RunFolder, Settings, Stopped, Trainin
 from taskmix.training.lock import owning
 from taskmix.training.loop import check_seeds
 from taskmix.training.run_folder import as_json, claim
-from taskmix.training.watch import Request, StopRequest, Watch, watching
+from taskmix.training.watch import Request, StopRequest, Watch, abandon, watching
 
 FINAL_EPISODES = 600
 """Tasks of the final test, by the convention of few-shot tables."""
@@ -94,21 +96,45 @@ def _train(
     request: Request,
 ) -> None:
     """Train the group from where it stopped to its end, or until it is asked to stop again."""
-    watch = Watch(request, progress.tell)
+    busy = threading.Lock()
+    reached: list[Chunk | Pause] = []
+
+    def leave(signum: int) -> None:
+        """From the thread that watches, while the run compiles or computes for long."""
+        if not busy.acquire(blocking=False):
+            return
+        iteration = reached[-1].iteration if reached else 0
+        if iteration == progress.iterations:
+            busy.release()
+            return
+        with contextlib.suppress(OSError):
+            if iteration:
+                group.save(reached[-1])
+            for folder in group.folders:
+                folder.note("stopped", signal=signum, iteration=iteration)
+        abandon(Stopped(signum, iteration))
+
+    watch = Watch(request, progress.tell, leave)
     if watch.asked:
         raise Stopped(watch.asked, 0)
 
     def observe(chunk: Chunk) -> None:
-        try:
-            group.add(chunk)
-        except OSError:
-            # The lines may be on another disk, or just too many: a checkpoint has them, too.
-            if chunk.iteration:
-                group.save(chunk)
-            raise
-        keep(chunk)
+        with busy:
+            try:
+                group.add(chunk)
+            except OSError:
+                # The lines may be on another disk, or just too many: a checkpoint has them, too.
+                if chunk.iteration:
+                    group.save(chunk)
+                raise
+            kept(chunk)
 
-    def keep(moment: Chunk | Pause) -> None:
+    def keep(pause: Pause) -> None:
+        with busy:
+            kept(pause)
+
+    def kept(moment: Chunk | Pause) -> None:
+        reached[:] = [moment]
         last = moment.iteration == progress.iterations
         # Once, so that a request which comes in between does not stop what was not saved.
         asked = watch.asked

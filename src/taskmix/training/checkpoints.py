@@ -12,7 +12,7 @@ import dataclasses
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +237,24 @@ def from_arrays(
             break
         expected = jax.eval_shape(learner.grow, expected)
     raise Broken("the arrays have other shapes or types than the learner's")
+
+
+def check_finite(state: State, first: Callable[[], State]) -> None:
+    """Raise ``Broken`` if there are NaNs or infinities where training leaves none.
+
+    The learner's ``first`` state is made only if there are any: it may hold some itself.
+    """
+
+    def finite(tree: State) -> list[bool]:
+        leaves = jax.tree.leaves(tree)
+        known = (leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.inexact))
+        return [bool(jnp.all(jnp.isfinite(leaf))) for leaf in known]
+
+    found = finite(state)
+    if not all(found) and any(
+        begun and not now for begun, now in zip(finite(first()), found, strict=True)
+    ):
+        raise Broken("it holds numbers that are not finite")
 
 
 def _plain(leaf: Any) -> np.ndarray:
