@@ -117,7 +117,8 @@ def usable(values: np.ndarray) -> Bool[np.ndarray, ...]:
     """Which numbers can be computed with as they are when they have been cast for a learner."""
     if values.dtype.kind in "iu":
         return (values >= 0) & (values <= LARGEST_CLASS)
-    return np.isfinite(values) & (np.abs(values) <= min(LARGEST_NUMBER, np.finfo(values.dtype).max))
+    largest = min(LARGEST_NUMBER, float(np.finfo(values.dtype).max))
+    return np.isfinite(values) & (np.abs(values) <= largest)
 
 
 def unusable(values: np.ndarray) -> str:

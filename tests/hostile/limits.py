@@ -5,6 +5,7 @@ import io
 import multiprocessing
 import resource
 import signal
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,6 +20,7 @@ class Limited:
     one of them breaks it."""
 
     def __init__(self) -> None:
+        self._cache = tempfile.TemporaryDirectory()
         self._process: Any = None
         self._connection: Any = None
 
@@ -27,19 +29,22 @@ class Limited:
 
     def __exit__(self, *_: object) -> None:
         self._end()
+        self._cache.cleanup()
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> str:
         """What is wrong with how it ended; nothing if it returned or refused in one line."""
         if self._process is None:
             self._connection, theirs = _SPAWN.Pipe()
-            self._process = _SPAWN.Process(target=_serve, args=(theirs,), daemon=True)
+            self._process = _SPAWN.Process(
+                target=_serve, args=(theirs, self._cache.name), daemon=True
+            )
             self._process.start()
             theirs.close()
             self._connection.recv()
         self._connection.send((function, arguments))
         if not self._connection.poll(SECONDS):
             self._end()
-            return f"more than {SECONDS} s"
+            return f"more than {SECONDS} s of a clock"
         try:
             return self._connection.recv()
         except EOFError:
@@ -56,9 +61,15 @@ class Limited:
             self._process = None
 
 
-def _serve(connection: Any) -> None:
-    import taskmix.cli.compare  # noqa: F401  before the limits, so that no case pays for it
+def _serve(connection: Any, cache: str) -> None:
+    """In the new process. What is compiled is kept, so that no case pays for it twice."""
+    import jax
 
+    import taskmix.cli.compare  # noqa: F401
+
+    jax.config.update("jax_compilation_cache_dir", cache)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     # Not RLIMIT_AS: what is mapped and never touched is no memory, and libraries map a lot.
     resource.setrlimit(resource.RLIMIT_DATA, (BYTES, BYTES))
     signal.signal(signal.SIGINT, signal.SIG_IGN)

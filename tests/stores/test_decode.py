@@ -121,9 +121,6 @@ def test_workers_do_not_wait_for_jax():
     assert done.stdout == "False\n"
 
 
-GREY = Shape(size=8, channels=1, smallest=1, inverted=False)
-
-
 def grey_values(hidden: int, dtype) -> np.ndarray:
     values = np.full((8, 8), 0x40 << (0 if dtype == np.uint8 else 8), dtype)
     values[0, 1] = hidden

@@ -101,7 +101,7 @@ def _upright(content: Content) -> Image.Image:
     image = Image.open(io.BytesIO(content), formats=FORMATS)
     image.load()
     if _deep_pgm(image):
-        image = Image.fromarray(np.asarray(image).astype(np.uint16))
+        return Image.fromarray(np.asarray(image).astype(np.uint16))
     # A photograph may be stored lying on its side, with a note about that.
     return ImageOps.exif_transpose(image)
 
