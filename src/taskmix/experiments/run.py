@@ -15,7 +15,7 @@ from taskmix.experiments.experiment import Experiment
 from taskmix.experiments.few_shot import final_test
 from taskmix.experiments.group import Group, Keeping
 from taskmix.experiments.images import FewShot
-from taskmix.experiments.summary import Summary, summarise
+from taskmix.experiments.summary import Summary, can_be_compared, summarise
 from taskmix.learner import Learner
 from taskmix.streams import ImageStream
 from taskmix.training import Chunk, Pause, RunFolder, Settings, Stopped, TrainingProgress, train
@@ -69,8 +69,9 @@ def run_method(
             told = as_json({**labels, "seed": seed, **config})
             folders.append(RunFolder.open(folder(seed), told, keeping.accept))
         ended = [one.summary() for one in folders]
-        if None not in ended:
-            return [summary for summary in ended if summary is not None]
+        good = [one for one in ended if one is not None and can_be_compared(one)]
+        if len(good) == len(folders):
+            return good
         group = Group(learner, stream, folders, keeping, isinstance(experiment, FewShot))
         progress = TrainingProgress(console, labels["method"], seeds, stream.phases[-1].stop)
         _train(group, settings, seeds, progress, request or StopRequest())

@@ -24,6 +24,8 @@ from taskmix.training.run_folder import CHECKSUMS, check_results
 MOST_CLUSTERS = 100_000
 MOST_FAMILIES = 100
 MOST_PHASES = 10_000
+LONGEST = 10**12
+"""Iterations."""
 MOST_NUMBERS = 20_000_000
 """Of one measure: families, evaluations and clusters. A folder that speaks of more of any of
 these is not one that a run wrote, or one that no figure can show."""
@@ -131,7 +133,7 @@ def read_run(folder: Path | str) -> Run:
             # Of these, older versions knew nothing.
             background=_scalars(of_family, "background", 0.0),
             coverage=_scalars(of_family, "coverage", np.nan),
-            events=tuple(_read_lines(events)) if events.exists() else (),
+            events=tuple(map(_event, _read_lines(events))) if events.exists() else (),
             summary=_read_json(summary) if summary.exists() else None,
         )
     except KeyError as missing:
@@ -187,6 +189,18 @@ def _scalars(
         ],
         dtype=float,
     )
+
+
+def _event(event: dict[str, Any]) -> dict[str, Any]:
+    cluster = event.get("cluster")
+    if (
+        not isinstance(event["event"], str)
+        or type(event["iteration"]) is not int
+        or not 0 <= event["iteration"] < LONGEST
+        or (cluster is not None and (type(cluster) is not int or cluster < 0))
+    ):
+        raise TypeError(f"{str(event)[:60]} is no event")
+    return event
 
 
 def _ids(line: dict[str, Any], family: str) -> list[int]:
