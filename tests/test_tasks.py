@@ -183,7 +183,7 @@ def replaced(where, value):
         ),
         (
             set_at(lambda b: b.query.y, 0, 2, -jnp.inf),
-            "query.y of task 0, example 2 is not finite; remove the example or set its mask",
+            "query.y of task 0, example 2 is not finite.*; remove the example or set its mask",
         ),
         (
             lambda: TaskBatch(examples(tasks=3), examples(tasks=2)),

@@ -1,4 +1,4 @@
-"""What to say when something is asked for by a name that does not exist."""
+"""Names in what is said: those that do not exist, and those that came from somebody else."""
 
 from __future__ import annotations
 
@@ -26,3 +26,14 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     """
     found = difflib.get_close_matches(name, list(known), n=1)
     return found[0] if found else None
+
+
+def printable(text: str) -> str:
+    """The same line without what a terminal would obey: escape sequences, line breaks, direction.
+
+    >>> printable("a\\x1b[31mb\\u202ec")
+    'a\\\\x1b[31mb\\\\u202ec'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -153,6 +153,27 @@ class TaskBatch(eqx.Module):
         )
 
 
+LARGEST_NUMBER = 1e15
+"""Squares of it, and sums of many of them, are still numbers in single precision."""
+LARGEST_CLASS = 2**31 - 1
+
+
+def usable(values: np.ndarray) -> Bool[np.ndarray, ...]:
+    """Which numbers can be computed with as they are when they have been cast for a learner."""
+    if values.dtype.kind in "iu":
+        return (values >= 0) & (values <= LARGEST_CLASS)
+    largest = min(LARGEST_NUMBER, float(np.finfo(values.dtype).max))
+    fine: Bool[np.ndarray, ...] = np.isfinite(values) & (np.abs(values) <= largest)
+    return fine
+
+
+def unusable(values: np.ndarray) -> str:
+    """What those are that can not."""
+    if values.dtype.kind in "iu":
+        return f"no class number (0 to {LARGEST_CLASS})"
+    return f"not finite, or beyond {LARGEST_NUMBER:g} (scale it)"
+
+
 def check_batch(batch: TaskBatch) -> TaskBatch:
     """Return ``batch``, or raise a ``ValueError`` that names what is wrong with it.
 
@@ -191,14 +212,13 @@ def check_batch(batch: TaskBatch) -> TaskBatch:
                 f"must be floats, targets floats or class numbers."
             )
         for field, values in (("x", x), ("y", y)):
-            if np.issubdtype(values.dtype, np.floating):
-                bad = ~np.isfinite(values) & mask.reshape(mask.shape + (1,) * (values.ndim - 2))
-                if bad.any():
-                    task, example = np.argwhere(bad)[0][:2]
-                    raise ValueError(
-                        f"{name}.{field} of task {task}, example {example} is not finite; "
-                        f"remove the example or set its mask to False."
-                    )
+            bad = ~usable(values) & mask.reshape(mask.shape + (1,) * (values.ndim - 2))
+            if bad.any():
+                task, example = np.argwhere(bad)[0][:2]
+                raise ValueError(
+                    f"{name}.{field} of task {task}, example {example} is {unusable(values)}; "
+                    f"remove the example or set its mask to False."
+                )
     if batch.support.mask.shape[0] != batch.query.mask.shape[0]:
         raise ValueError(
             f"There are {batch.support.mask.shape[0]} support sets but "

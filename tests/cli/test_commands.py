@@ -45,7 +45,7 @@ def comparison(tmp_path_factory):
 def test_run_leaves_the_files_of_a_run_folder(run_folder):
     assert {path.name for path in run_folder.iterdir()} == {
         *("config.json", "metrics.jsonl", "events.jsonl", "summary.json", "figures"),
-        *("command.json", "checkpoints"),
+        *("command.json", "checkpoints", "checksums.json"),
     }
     assert {path.suffix for path in (run_folder / "figures").iterdir()} == {".png", ".pdf"}
 

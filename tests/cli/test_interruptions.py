@@ -1,12 +1,17 @@
 """What a folder remembers of the command that makes it, and output that no one reads."""
 
+import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
 from taskmix.cli.interruptions import owned, recalled
+from taskmix.training.lock import Refused
 
 FIRST = ["compare", "regression", "--methods", "maml"]
 SECOND = [*FIRST, "uniform"]
@@ -22,8 +27,8 @@ def test_the_last_command_is_the_one_to_resume(tmp_path):
 def test_a_command_that_is_refused_is_forgotten(tmp_path):
     with owned(tmp_path / "out", FIRST):
         pass
-    with pytest.raises(ValueError, match="other settings"), owned(tmp_path / "out", SECOND):
-        raise ValueError("begun with other settings")
+    with pytest.raises(Refused, match="other settings"), owned(tmp_path / "out", SECOND):
+        raise Refused("begun with other settings")
     assert recalled(tmp_path / "out")[:-2] == FIRST
 
 
@@ -36,3 +41,53 @@ def test_output_that_no_one_reads_is_no_error():
     finally:
         os.close(write)
     assert (ended.returncode, ended.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize("error", [OSError("A worker has died"), ValueError("not finite")])
+def test_a_command_that_has_begun_is_the_one_to_resume_however_it_ends(tmp_path, error):
+    with owned(tmp_path / "out", FIRST):
+        pass
+    with pytest.raises(type(error)), owned(tmp_path / "out", SECOND):
+        raise error
+    assert recalled(tmp_path / "out")[:-2] == SECOND
+
+
+def test_a_first_command_that_is_refused_leaves_nothing_behind(tmp_path):
+    with pytest.raises(Refused), owned(tmp_path, FIRST):
+        raise Refused("a folder in it is of another program")
+    assert list(tmp_path.iterdir()) == []
+
+
+MAIN = "import sys; from taskmix.cli import main; sys.exit(main())"
+TWO = [
+    *("compare", "regression", "--methods", "maml", "fomaml", "--seeds", "0", "--workers", "2"),
+    *("--families", "linear", "--lengths", "3", "--tasks", "2", "--hidden", "2", "--quiet"),
+    *("--adaptation.steps", "1", "--evaluate-every", "3", "--test-tasks", "2"),
+]
+
+
+def workers_of(process: int) -> list[int]:
+    found = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    return [int(one) for one in found if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for workers in /proc")
+def test_a_killed_worker_loses_its_own_run_and_no_other(tmp_path):
+    command = [sys.executable, "-c", MAIN]
+    process = subprocess.Popen(
+        [*command, *TWO, "--out", tmp_path], stderr=subprocess.PIPE, text=True
+    )
+    while not (workers := workers_of(process.pid)):
+        time.sleep(0.01)
+    os.kill(workers[0], signal.SIGKILL)
+    try:
+        _, said = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 2
+    assert "maml, seeds 0: its process died (SIGKILL)" in said
+    assert len(list(tmp_path.rglob("summary.json"))) == 1
+    ended = subprocess.run([*command, "resume", tmp_path, "--quiet"], timeout=120)
+    assert ended.returncode == 0
+    methods = json.loads((tmp_path / "comparison.json").read_text())["methods"]
+    assert set(methods) == {"maml", "fomaml"}

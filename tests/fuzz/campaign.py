@@ -1,26 +1,13 @@
 """``python -m tests.fuzz``: spoil files for as long as one likes, and keep what breaks a reader."""
 
-import contextlib
 import dataclasses
 import random
-import resource
-import signal
 import tempfile
 import time
-import traceback
-from collections.abc import Iterator
 from pathlib import Path
 
-from tests.fuzz.targets import REFUSALS, TARGETS, Files, spoiled_files, write
-
-SECONDS = 20
-"""That a reader may take for files of a few kilobytes."""
-MEGABYTES = 500
-"""By which one of them may raise the peak of memory."""
-
-
-class TooLong(BaseException):
-    """A reader that does not end; no reader catches it."""
+from tests.fuzz.targets import TARGETS, Files, read, spoiled_files, write
+from tests.hostile.limits import Limited
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,26 +20,22 @@ class Finding:
     files: Files
 
 
-def case(target: str, good: Files, number: int) -> Finding | None:
-    """Spoil the files of a target in the way of this number, and read them."""
+def case(limited: Limited, target: str, good: Files, number: int) -> Finding | None:
+    """Spoil the files of a target in the way of this number, and read them under limits.
+
+    Nothing beside them may change, whatever they say.
+    """
     draw = random.Random(f"{target} {number}")
     files = spoiled_files(TARGETS[target], good, draw)
-    before = _peak()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "in"
-        folder.mkdir()
         write(folder, files)
-        try:
-            with _time_limit():
-                TARGETS[target].read(folder)
-        except REFUSALS as refusal:
-            if not str(refusal).strip():
-                return Finding(target, number, f"{type(refusal).__name__} without words", files)
-        except BaseException:
-            return Finding(target, number, traceback.format_exc(), files)
-    if (grown := _peak() - before) > MEGABYTES:
-        return Finding(target, number, f"{grown} MB of memory", files)
-    return None
+        (Path(name) / "precious").write_text("precious")
+        what = limited.call(read, target, folder)
+        beside = {path.name for path in Path(name).iterdir()}
+        if beside != {"in", "precious"} or (Path(name) / "precious").read_text() != "precious":
+            what = f"wrote beside its folder: {sorted(beside)}"
+    return Finding(target, number, what, files) if what else None
 
 
 def campaign(names: list[str], minutes: float, first: int, findings: Path) -> int:
@@ -61,13 +44,14 @@ def campaign(names: list[str], minutes: float, first: int, findings: Path) -> in
     done = dict.fromkeys(names, 0)
     seen: set[str] = set()
     stop = time.monotonic() + 60 * minutes
-    while time.monotonic() < stop:
-        for name in names:
-            found = case(name, good[name], first + done[name])
-            done[name] += 1
-            if found and (kind := name + found.what.strip().splitlines()[-1]) not in seen:
-                seen.add(kind)
-                _keep(found, findings)
+    with Limited() as limited:
+        while time.monotonic() < stop:
+            for name in names:
+                found = case(limited, name, good[name], first + done[name])
+                done[name] += 1
+                if found and (kind := name + found.what.strip().splitlines()[-1]) not in seen:
+                    seen.add(kind)
+                    _keep(found, findings)
     for name in names:
         print(f"{name}: {done[name]} cases from {first} on")
     print(f"findings: {len(seen)}")
@@ -79,21 +63,3 @@ def _keep(found: Finding, findings: Path) -> None:
     write(folder, {f"files/{name}": content for name, content in found.files.items()})
     (folder / "what.txt").write_text(found.what)
     print(f"{found.target}, case {found.case}: {found.what.strip().splitlines()[-1]}", flush=True)
-
-
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-
-
-@contextlib.contextmanager
-def _time_limit() -> Iterator[None]:
-    def ring(*_: object) -> None:
-        raise TooLong(f"more than {SECONDS} s")
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.alarm(SECONDS)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)

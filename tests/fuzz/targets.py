@@ -1,15 +1,15 @@
 """A target for every reader of files: what a good one looks like, and how it is read.
 
-Reading must give something or raise what the command line shows as one line.
+They are read as users read them: by commands, and by the functions of the package.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import io
 import json
 import pickle
 import random
-import shutil
 import tarfile
 import tempfile
 import zipfile
@@ -19,24 +19,16 @@ from pathlib import Path
 import jax
 import numpy as np
 from PIL import Image
-from rich.console import Console
 from tests.fuzz.mutations import spoiled, spoiled_json
+from tests.hostile.conftest import COMPARE, RUN
+from tests.hostile.limits import command
 
 import taskmix
-from taskmix.adaptation import Adaptation
-from taskmix.baselines import MAML
-from taskmix.cli.interruptions import recalled
-from taskmix.experiments.group import Group, Keeping
-from taskmix.experiments.run import run_method
-from taskmix.experiments.sharing import export
-from taskmix.models import MLP
-from taskmix.report import read_run
+from taskmix.cli import main
+from taskmix.report import read_run, read_runs
 from taskmix.stores import open_store
 from taskmix.stores.manifest import _checksum, _text
 from taskmix.stores.prepare import Options, prepare
-from taskmix.streams import FunctionStream, consecutive
-from taskmix.training import RunFolder, Settings
-from taskmix.training.lock import owning
 
 Files = dict[str, bytes]
 REFUSALS = (ValueError, OSError)
@@ -93,8 +85,7 @@ def _pictures() -> dict[str, bytes]:
     return files
 
 
-OPTIONS = Options(size=8, smallest=1, workers=1)
-DIVIDED = dataclasses.replace(OPTIONS, splits=(0.4, 0.3, 0.3))
+DIVIDED = Options(size=8, smallest=1, workers=1, splits=(0.4, 0.3, 0.3))
 """A folder per class has no splits of its own."""
 
 
@@ -107,6 +98,7 @@ def _good_store() -> Files:
 
 
 def _read_store(folder: Path) -> None:
+    command("data", "show", folder, "--out", folder / "sheet.png")
     for verify in (False, True):
         store = open_store(folder, verify)
         for split in store.splits:
@@ -141,18 +133,22 @@ def _archived(kind: str) -> Callable[[], Files]:
     return good
 
 
+PREPARE = ("--size", 8, "--smallest", 1, "--workers", 1)
+SPLITS = ("--splits", 0.4, 0.3, 0.3)
+
+
 def _prepare_file(folder: Path) -> None:
     (source,) = folder.iterdir()
+    command("data", "prepare", source, "--out", folder / "store", *PREPARE, *SPLITS)
+
+
+def _prepare_divided(folder: Path) -> None:
+    _prepare_folder(folder, *SPLITS)
+
+
+def _prepare_folder(folder: Path, *more: object) -> None:
     with tempfile.TemporaryDirectory() as out:
-        prepare(source, Path(out) / "store", DIVIDED)
-
-
-def _prepare_folder(options: Options) -> Callable[[Path], None]:
-    def read(folder: Path) -> None:
-        with tempfile.TemporaryDirectory() as out:
-            prepare(folder, Path(out) / "store", options)
-
-    return read
+        command("data", "prepare", folder, "--out", Path(out) / "store", *PREPARE, *more)
 
 
 def _good_caches() -> Files:
@@ -174,67 +170,35 @@ def _good_tables() -> Files:
 # Run folders
 
 
-@dataclasses.dataclass(frozen=True)
-class Tiny:
-    """An experiment that takes a moment."""
-
-    def stream(self) -> FunctionStream:
-        schedule = consecutive(("linear", "sinusoid"), (4, 2))
-        return FunctionStream(schedule, tasks=2, support=3, query=3)
-
-    def shared(self):
-        raise NotImplementedError
-
-    def training(self) -> Settings:
-        return SETTINGS
-
-    def facts(self) -> dict[str, object]:
-        return {}
-
-
-LEARNER = MAML(MLP(hidden=(2,)), adaptation=Adaptation(steps=1))
-SETTINGS = Settings(evaluate_every=2, test_tasks=2)
-KEEPING = Keeping(checkpoint_minutes=0.0, keep=1)
+def _trained(*arguments: str) -> Files:
+    with tempfile.TemporaryDirectory() as name:
+        out = Path(name) / "out"
+        assert main([*arguments, "--out", str(out)]) == 0
+        return {
+            name: content for name, content in files_in(out).items() if not name.startswith("fig")
+        }
 
 
 def _good_run() -> Files:
-    with tempfile.TemporaryDirectory() as name:
-        out = Path(name) / "run"
-        labels = {"experiment": "regression", "method": "maml"}
-        silent = Console(quiet=True)
-        run_method(Tiny(), labels, LEARNER, [0], lambda _: out, SETTINGS, silent, KEEPING)
-        (out / "command.json").write_text(json.dumps({"command": ["run", "regression"]}))
-        return files_in(out)
+    return _trained(*RUN)
+
+
+def _good_comparison() -> Files:
+    return _trained(*COMPARE)
 
 
 def _read_run_folder(folder: Path) -> None:
-    """All that reads one: the report, ``resume`` and ``export``."""
-    faults: list[Exception] = []
-    for reader in (read_run, recalled, _resumed, _exported):
-        try:
-            reader(folder)
-        except REFUSALS as error:
-            faults.append(error)
-    if faults:
-        raise faults[0]
+    """All that reads one: the report, ``export`` and ``resume``."""
+    with contextlib.suppress(*REFUSALS):
+        read_run(folder)
+    command("export", folder, "--out", folder / "exported")
+    command("resume", folder, "--quiet")
 
 
-def _resumed(folder: Path) -> None:
-    config = json.loads((folder / "config.json").read_bytes())
-    if not isinstance(config, dict):
-        raise ValueError("not a configuration")
-    stream = Tiny().stream()
-    with owning(folder):
-        runs = RunFolder.open(folder, {**config, "software": None}, accept=tuple(config))
-        Group(LEARNER, stream, [runs], KEEPING, stops_early=False).resume()
-
-
-def _exported(folder: Path) -> None:
-    out = folder / "exported"
-    try:
-        export(folder, out)
-    finally:
-        shutil.rmtree(out, ignore_errors=True)
+def _read_comparison(folder: Path) -> None:
+    with contextlib.suppress(*REFUSALS):
+        read_runs(folder)
+    command("resume", folder, "--quiet")
 
 
 def _signed_run(good: Files, name: str, draw: random.Random) -> Files:
@@ -244,12 +208,25 @@ def _signed_run(good: Files, name: str, draw: random.Random) -> Files:
         lines = content.splitlines() or [b"{}"]
         at = draw.randrange(len(lines))
         changed = [*lines[:at], _json(spoiled_json(json.loads(lines[at]), draw)), *lines[at + 1 :]]
-        return {**good, name: b"\n".join(changed)}
+        return _with_sums({**good, name: b"\n".join(changed)}, name)
     if name.endswith(".json"):
-        return {**good, name: _json(spoiled_json(json.loads(content), draw))}
+        changed = {**good, name: _json(spoiled_json(json.loads(content), draw))}
+        return _with_sums(changed, name) if name.endswith("summary.json") else changed
     if not name.endswith(".safetensors"):
         return {**good, name: spoiled(content, draw)}
     return _resigned(good, name, _other_header(content, draw))
+
+
+def _with_sums(files: Files, name: str) -> Files:
+    """The checksums of a run's results, made to fit."""
+    folder, _, own = name.rpartition("/")
+    path = f"{folder}/checksums.json".lstrip("/")
+    if path not in files:
+        return files
+    sums = json.loads(files[path])
+    content = files[name]
+    sums[own] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    return {**files, path: _json(sums)}
 
 
 def _resigned(files: Files, name: str, content: bytes) -> Files:
@@ -286,7 +263,7 @@ def _good_model() -> Files:
     with tempfile.TemporaryDirectory() as name:
         run, out = Path(name) / "run", Path(name) / "model"
         write(run, _good_run())
-        export(run, out)
+        command("export", run, "--out", out)
         return files_in(out)
 
 
@@ -309,12 +286,18 @@ def _signed_model(good: Files, name: str, draw: random.Random) -> Files:
 
 TARGETS = {
     "store": Target(_good_store, _read_store, _signed_store),
-    "folder": Target(_pictures, _prepare_folder(DIVIDED)),
+    "folder": Target(_pictures, _prepare_divided),
     "zip": Target(_archived("zip"), _prepare_file),
     "tar": Target(_archived("tar"), _prepare_file),
     "tgz": Target(_archived("tgz"), _prepare_file),
-    "caches": Target(_good_caches, _prepare_folder(OPTIONS)),
-    "tables": Target(_good_tables, _prepare_folder(OPTIONS)),
+    "caches": Target(_good_caches, _prepare_folder),
+    "tables": Target(_good_tables, _prepare_folder),
     "run": Target(_good_run, _read_run_folder, _signed_run),
+    "comparison": Target(_good_comparison, _read_comparison, _signed_run),
     "model": Target(_good_model, _load_model, _signed_model),
 }
+
+
+def read(target: str, folder: Path) -> None:
+    """Read the files of a target, in the process that this is called in."""
+    TARGETS[target].read(folder)

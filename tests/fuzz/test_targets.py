@@ -8,6 +8,7 @@ import pytest
 from tests.fuzz.campaign import case
 from tests.fuzz.mutations import spoiled_json
 from tests.fuzz.targets import TARGETS, write
+from tests.hostile.limits import Limited
 
 
 @pytest.fixture(scope="module", params=TARGETS)
@@ -22,9 +23,16 @@ def test_good_files_are_read(target):
         TARGETS[name].read(Path(folder) / "in")
 
 
-def test_spoiled_files_are_read_or_refused(target):
+@pytest.fixture(scope="module")
+def limited():
+    with Limited() as process:
+        yield process
+
+
+def test_spoiled_files_are_read_or_refused(limited, target):
     name, good = target
-    found = [finding for number in range(60) if (finding := case(name, good, number))]
+    cases = 4 if name in ("run", "comparison") else 40
+    found = [finding for number in range(cases) if (finding := case(limited, name, good, number))]
     assert not found, found[0].what
 
 

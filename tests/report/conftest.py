@@ -66,10 +66,10 @@ def drawn(monkeypatch):
     figures = []
     save = matplotlib.figure.Figure.savefig
 
-    def remember(figure, path, **options):
-        if path.suffix == ".png":
+    def remember(figure, file, **options):
+        if options["format"] == "png":
             figures.append(figure)
-        return save(figure, path, **options)
+        return save(figure, file, **options)
 
     monkeypatch.setattr(matplotlib.figure.Figure, "savefig", remember)
     return figures

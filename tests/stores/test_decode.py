@@ -119,3 +119,25 @@ def test_workers_do_not_wait_for_jax():
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout == "False\n"
+
+
+def grey_values(hidden: int, dtype) -> np.ndarray:
+    values = np.full((8, 8), 0x40 << (0 if dtype == np.uint8 else 8), dtype)
+    values[0, 1] = hidden
+    return values
+
+
+@pytest.mark.parametrize(("most", "shift"), [(65535, 0), (4095, 4)])
+def test_deep_pgm_is_grey_and_keeps_its_upper_bits(most, shift):
+    values = (grey_values(0x1234, np.uint16) >> shift).astype(">u2")
+    content = f"P5\n8 8\n{most}\n".encode() + values.tobytes()
+    assert is_grey(content)
+    pixels = decode(content, GREY).pixels[..., 0]
+    assert np.abs(pixels[0, :3].astype(int) - [0x40, 0x12, 0x40]).max() <= 1
+
+
+@pytest.mark.parametrize(("dtype", "hidden"), [(np.uint8, 0x12), (np.uint16, 0x1234)])
+def test_grey_that_stands_for_nothing_is_white(dtype, hidden):
+    file = io.BytesIO()
+    Image.fromarray(grey_values(hidden, dtype)).save(file, "PNG", transparency=hidden)
+    assert decode(file.getvalue(), GREY).pixels[0, :3, 0].tolist() == [0x40, 255, 0x40]

@@ -94,11 +94,8 @@ def test_shard_that_is_too_long_or_missing_is_noticed(store, verify):
 def test_header_that_lies_is_noticed_even_unverified(store, header):
     content = (store / "val.npy").read_bytes()
     (store / "val.npy").write_bytes(content.replace(b"|u1", header))
-    if header == b"<u1":  # the order of single bytes means nothing
+    with pytest.raises(ValueError, match=r"val.npy is damaged"):
         open_store(store, verify=False)
-    else:
-        with pytest.raises(ValueError, match=r"val.npy is damaged"):
-            open_store(store, verify=False)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b"[]", b"{}", b"null"])

@@ -1,5 +1,6 @@
 import dataclasses
 import enum
+import errno
 import json
 import math
 import os
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from taskmix.files import write_json
+from taskmix.training.lock import Refused
 from taskmix.training.run_folder import RunFolder, as_json, claim, software
 
 
@@ -42,13 +44,13 @@ def test_folder_that_is_empty_may_be_taken(tmp_path):
 
 def test_folder_with_content_is_refused(tmp_path):
     (tmp_path / "precious").touch()
-    with pytest.raises(OSError, match="choose another folder or remove it"):
+    with pytest.raises(Refused, match="choose another folder or remove it"):
         claim(tmp_path)
 
 
 def test_file_in_place_of_the_folder_is_refused(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="choose another folder"):
+    with pytest.raises(Refused, match="choose another folder"):
         claim(tmp_path / "file")
 
 
@@ -58,10 +60,13 @@ def test_folder_that_cannot_be_made_says_why(tmp_path):
         claim(tmp_path / "file" / "run")
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
-def test_full_disk_says_so(tmp_path):
+def test_full_disk_says_so(tmp_path, monkeypatch):
     folder = RunFolder.open(tmp_path / "run", {})
-    (tmp_path / "run" / "metrics.jsonl").symlink_to("/dev/full")
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("taskmix.training.lines.append", full)
     with pytest.raises(OSError, match="No space left on device; make room"):
         folder.metrics.add({"iteration": 0})
 

@@ -35,18 +35,20 @@ def ended(process: subprocess.Popen) -> int:
     return process.wait(timeout=300)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
+)
 def test_signal_is_a_request_that_is_met_in_good_order(number, code):
     process = started(stubborn=False, rounds=10_000)
     process.send_signal(number)
-    assert process.stdout.readline() == f"{number.name}: writes a checkpoint and stops\n"
+    assert process.stdout.readline() == f"{number.name}: stops; what was learned is kept\n"
     assert ended(process) == code
 
 
 def test_second_interrupt_stops_at_once_even_inside_compiled_code():
     process = started(stubborn=True, rounds=2_000_000_000)
     process.send_signal(signal.SIGINT)
-    assert "writes a checkpoint and stops" in process.stdout.readline()
+    assert "stops; what was learned is kept" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
     assert ended(process) == 130
 
@@ -74,3 +76,30 @@ def test_progress_is_no_standstill_however_slow_it_always_was(clock):
     clock[0] += 8 * watch.PATIENCE
     one.look()
     assert told == []
+
+
+def test_run_that_does_not_come_to_it_is_left_after_a_while(clock):
+    request, left = StopRequest(), []
+    one = Watch(request, lambda what: None, left.append)
+    one.look()
+    request.value = 15
+    for clock[0] in (1.0, 1.0 + watch.GRACE):
+        one.look()
+    assert left == []
+    clock[0] += 0.1
+    one.look()
+    assert left == [15]
+
+
+def test_process_that_is_told_to_ignore_hanging_up_does_so():
+    script = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n{STUCK}"
+    process = subprocess.Popen(
+        [sys.executable, "-c", script.format(stubborn=False, rounds=10_000)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGHUP)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGTERM)
+    assert ended(process) == 143

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 import taskmix
-from taskmix.names import unknown
+from taskmix.names import printable, unknown
 
 COMMANDS = {
     "run": "train one method on an experiment, or learn from a table",
@@ -43,18 +44,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
         code = _dispatch(arguments)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return code
     except BrokenPipeError:
         # Whoever read the output has seen enough of it, as in `taskmix methods | head`.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return 128 + signal.SIGPIPE
     except (ValueError, OSError) as error:
-        print(f"taskmix: {' '.join(str(error).split())}", file=sys.stderr)
+        _complain(" ".join(str(error).split()))
         return 2
     except KeyboardInterrupt:
-        print("taskmix: interrupted; what was measured so far is in --out.", file=sys.stderr)
+        _complain("interrupted; what was measured so far is in --out.")
         return 130
+
+
+def _complain(what: str) -> None:
+    """One line on standard error, if there is anyone to read it."""
+    with contextlib.suppress(OSError):
+        print(f"taskmix: {printable(what)}", file=sys.stderr)
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        _discard_output()
+
+
+def _discard_output() -> None:
+    """What is left of it goes nowhere, so that Python does not complain of it at the end."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _dispatch(arguments: list[str]) -> int:

@@ -7,17 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from rich.console import Console
-
 from taskmix.cli.flags import Flat, first_argument, parse
 from taskmix.cli.interruptions import interruptible, owned
-from taskmix.cli.output import show
+from taskmix.cli.output import Screen, show
 from taskmix.cli.settings import chosen_experiment, parsed_experiment, with_experiment
 from taskmix.experiments import EXPERIMENTS, Experiment, methods_for
 from taskmix.experiments.comparison import Plan, planned
 from taskmix.experiments.group import Keeping
-from taskmix.experiments.workers import request_for
 from taskmix.report import comparison_figures
+from taskmix.training.workers import request_for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +55,7 @@ def main(arguments: Sequence[str]) -> None:
     request = request_for(plan.workers)
     with owned(out, ["compare", *arguments]), interruptible(out, request):
         comparison = plan.train(out, request)
-    show(Console(), comparison, out, comparison_figures(out))
+    show(Screen(), comparison, out, comparison_figures(out))
 
 
 def plan_of(name: str, methods: Sequence[str], experiment: Experiment, flags: Any) -> Plan:

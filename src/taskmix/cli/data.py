@@ -12,11 +12,11 @@ from types import FrameType
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from taskmix.cli.flags import Flat, first_argument, parse
+from taskmix.cli.output import Screen
 from taskmix.stores.prepare import Options, Report, prepare
 from taskmix.stores.problems import Problem
 from taskmix.stores.store import ImageSplit, open_store
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _prepare(flags: PrepareFlags) -> None:
-    console = Console(quiet=flags.quiet)
+    console = Screen(quiet=flags.quiet)
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -107,25 +107,24 @@ def _ended_gently() -> Iterator[None]:
         signal.signal(signal.SIGTERM, previous)
 
 
-def _print_report(console: Console, report: Report, out: Path) -> None:
+def _print_report(console: Screen, report: Report, out: Path) -> None:
     splits = [
         (name, len(shard.classes), shard.images) for name, shard in report.manifest.splits.items()
     ]
     console.print(_table(splits, report.manifest.size, report.manifest.channels))
     _print_problems(console, report.problems)
-    console.print(f"store: {out}", highlight=False, soft_wrap=True, markup=False)
+    console.say(f"store: {out}")
 
 
-def _print_problems(console: Console, problems: Sequence[Problem]) -> None:
+def _print_problems(console: Screen, problems: Sequence[Problem]) -> None:
     if not problems:
         return
-    console.print(f"problems: {len(problems)}", highlight=False)
+    console.say(f"problems: {len(problems)}")
     for problem in problems[:SHOWN_PROBLEMS]:
-        # The names of files are not ours to colour: [red] may be one of them.
-        console.print(f"  {problem}", highlight=False, soft_wrap=True, markup=False)
+        console.say(f"  {problem}")
     if len(problems) > SHOWN_PROBLEMS:
         rest = len(problems) - SHOWN_PROBLEMS
-        console.print(f"  and {rest} more, listed in manifest.json", highlight=False)
+        console.say(f"  and {rest} more, listed in manifest.json")
 
 
 def _table(splits: Sequence[tuple[str, int, int]], size: int, channels: int) -> Table:
@@ -144,10 +143,10 @@ def _show(flags: ShowFlags) -> None:
 
     out = flags.out or Path(f"{flags.store.resolve().name}-{flags.split}.png")
     split, table = _glyphs(flags.split) if str(flags.store) == GLYPHS else _stored(flags)
-    console = Console()
+    console = Screen()
     console.print(table)
     sheet = contact_sheet(split, out, classes=min(SHOWN_CLASSES, len(split.classes)))
-    console.print(f"sheet: {sheet}", highlight=False, soft_wrap=True, markup=False)
+    console.say(f"sheet: {sheet}")
 
 
 def _stored(flags: ShowFlags) -> tuple[ImageSplit, Table]:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 
 from taskmix.cli.flags import parse
+from taskmix.cli.output import Screen
 from taskmix.experiments.sharing import export
 
 
@@ -27,4 +27,4 @@ class ExportFlags:
 def main(arguments: Sequence[str]) -> None:
     flags = parse(ExportFlags, arguments, "taskmix export")
     export(flags.run, flags.out)
-    Console().print(f"model: {flags.out}", highlight=False, soft_wrap=True, markup=False)
+    Screen().say(f"model: {flags.out}")

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from taskmix.files import replace, write_json
+from taskmix.files import read_bytes, replace, write_json
+from taskmix.names import printable
 from taskmix.training import Stopped
-from taskmix.training.lock import owning
-from taskmix.training.run_folder import claim, read_json
+from taskmix.training.lock import Refused, owning
+from taskmix.training.run_folder import COMMAND, CONFIG, claim, read_command
 from taskmix.training.watch import Request, listening
-
-NAME = "command.json"
-COMMANDS = ("run", "compare", "reproduce")
-"""Those that can be resumed."""
 
 
 @contextlib.contextmanager
@@ -24,14 +22,17 @@ def interruptible(out: Path, request: Request) -> Iterator[None]:
     """Let signals stop what is trained into ``out`` in good order, with their own exit codes."""
 
     def say(what: str) -> None:
-        print(f"taskmix: {what}", file=sys.stderr, flush=True)
+        # The terminal may be what has gone away.
+        with contextlib.suppress(OSError):
+            print(f"taskmix: {printable(what)}", file=sys.stderr, flush=True)
 
     try:
         with listening(request, say):
             yield
     except Stopped as stop:
         name = signal.Signals(stop.signum).name
-        say(f"{name}: stopped at iteration {stop.iteration}; taskmix resume {out} goes on.")
+        again = f"taskmix resume {shlex.quote(str(out))}"
+        say(f"{name}: stopped at iteration {stop.iteration}; {again} goes on.")
         sys.exit(128 + stop.signum)
 
 
@@ -41,39 +42,39 @@ def owned(out: Path, command: Sequence[str]) -> Iterator[None]:
 
     It is the one to resume, as it may ask for more than the one before, unless it is refused.
     """
-    claim(out)
+    claim(out, "comparison")
     with owning(out):
-        before = (out / NAME).read_bytes() if (out / NAME).exists() else None
-        write_json(out / NAME, {"command": _without_out(command)})
+        path = out / COMMAND
+        before = read_bytes(path) if path.exists() else None
+        write_json(path, {"command": _without_out(command)})
         try:
             yield
-        except (ValueError, OSError):
-            if before is not None:
-                replace(out / NAME, before)
+        except Refused:
+            # Whatever else goes wrong, it is this command that has begun and is to go on.
+            if before is None:
+                path.unlink()
+            else:
+                replace(path, before)
             raise
 
 
 def remember(out: Path, command: Sequence[str]) -> None:
     """Write down, in a new folder, which command makes it."""
     claim(out)
-    if not (out / NAME).exists():
-        write_json(out / NAME, {"command": _without_out(command)})
+    if (out / COMMAND).exists():
+        return
+    if (out / CONFIG).exists():
+        raise Refused(f"{out} is part of a comparison; choose another --out.")
+    write_json(out / COMMAND, {"command": _without_out(command)})
 
 
 def recalled(out: Path) -> list[str]:
     """The command that makes a folder, to be given once more."""
     if not out.is_dir():
         raise ValueError(f"{out} is not a folder; give one that a run wrote.")
-    if (out / "config.json").exists() and not (out / NAME).exists():
+    if (out / CONFIG).exists() and not (out / COMMAND).exists():
         raise ValueError(f"{out} is part of a comparison; resume the folder of the comparison.")
-    command = read_json(out / NAME).get("command")
-    if (
-        not isinstance(command, list)
-        or not all(isinstance(argument, str) for argument in command)
-        or command[:1] not in [[name] for name in COMMANDS]
-    ):
-        raise ValueError(f"{out / NAME} does not hold a command of taskmix; give it yourself.")
-    return [*command, "--out", str(out)]
+    return [*_without_out(read_command(out)), "--out", str(out)]
 
 
 def _without_out(command: Sequence[str]) -> list[str]:

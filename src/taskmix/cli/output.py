@@ -8,16 +8,32 @@ from typing import Any
 
 from rich.console import Console
 
+from taskmix.names import printable
 from taskmix.report import accuracy_table, comparison_table
 
 
+class Screen(Console):
+    """Where results go. Names of others are shown as they are, and colour nothing."""
+
+    def say(self, text: str) -> None:
+        self.print(printable(text), highlight=False, soft_wrap=True, markup=False)
+
+    def on_broken_pipe(self) -> None:
+        # rich would end the program here, with an exit code that says nothing.
+        raise BrokenPipeError
+
+
 def show(
-    console: Console, comparison: Mapping[str, Any], out: Path, figures: Sequence[Path]
+    console: Screen, comparison: Mapping[str, Any], out: Path, figures: Sequence[Path]
 ) -> None:
     """The table, then the paths, so that they stand last on the screen."""
     tested = all("test" in method for method in comparison["methods"].values())
     console.print(accuracy_table(comparison) if tested else comparison_table(comparison))
-    console.print(f"results: {out}", highlight=False, soft_wrap=True)
+    show_paths(console, out, figures)
+
+
+def show_paths(console: Screen, out: Path, figures: Sequence[Path]) -> None:
+    console.say(f"results: {out}")
     for figure in figures:
         if figure.suffix == ".png":
-            console.print(f"figure:  {figure}", highlight=False, soft_wrap=True)
+            console.say(f"figure:  {figure}")

@@ -7,12 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from rich.console import Console
-
 from taskmix.cli.compare import SeveralFlags, plan_of
 from taskmix.cli.flags import first_argument, parse
 from taskmix.cli.interruptions import interruptible, owned
-from taskmix.cli.output import show
+from taskmix.cli.output import Screen, show, show_paths
 from taskmix.cli.settings import chosen_experiment, parsed_experiment, with_experiment
 from taskmix.experiments.comparison import Plan, planned
 from taskmix.experiments.outcome import Outcome, read_outcomes
@@ -24,8 +22,7 @@ from taskmix.experiments.stress import (
     chosen,
     verdicts,
 )
-from taskmix.experiments.workers import request_for
-from taskmix.files import replace, write_json
+from taskmix.files import inside, replace, write_json
 from taskmix.report import loss_figure, read_runs, responsibility_figure, shot_table
 from taskmix.report.stress import (
     StressResult,
@@ -34,6 +31,7 @@ from taskmix.report.stress import (
     stress_markdown,
     stress_table,
 )
+from taskmix.training.workers import request_for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +107,7 @@ def main(arguments: Sequence[str]) -> None:
     request = request_for(plan.workers)
     with owned(out, command), interruptible(out, request):
         comparison = plan.train(out, request)
-    show(Console(), comparison, out, figure.draw(read_runs(out), out / "figures" / name))
+    show(Screen(), comparison, out, figure.draw(read_runs(out), inside(out, "figures") / name))
 
 
 def _table(arguments: Sequence[str]) -> None:
@@ -131,11 +129,11 @@ def _table(arguments: Sequence[str]) -> None:
     request = request_for(flags.workers)
     with owned(out, ["reproduce", TABLE, *arguments]), interruptible(out, request):
         comparisons = {
-            shot: plan.train(out / f"{shot}-shot", request) for shot, plan in plans.items()
+            shot: plan.train(inside(out, f"{shot}-shot"), request) for shot, plan in plans.items()
         }
-    console = Console()
+    console = Screen()
     console.print(shot_table(comparisons))
-    console.print(f"results: {out}", highlight=False, soft_wrap=True)
+    show_paths(console, out, [])
 
 
 def _stress(arguments: Sequence[str]) -> None:
@@ -150,21 +148,18 @@ def _stress(arguments: Sequence[str]) -> None:
     figures: list[Path] = []
     with owned(out, ["reproduce", STRESS, *arguments]), interruptible(out, request):
         for name, plan in plans.items():
-            plan.train(out / name, request)
+            plan.train(inside(out, name), request)
             ended = read_outcomes(out / name)
             outcomes[name] = [one for one in ended if one.seed in plan.seeds]
             results.append(_judged(streams[name], outcomes))
-            figures += _picture(out / name, out / "figures" / name)
+            figures += _picture(out / name, inside(out, "figures") / name)
             # After every stream, so that what is known can be looked at.
             write_json(out / "stress.json", stress_json(results))
             replace(out / "stress.md", stress_markdown(results).encode())
-    figures += stress_figure(results, out / "figures" / "overview")
-    console = Console()
+    figures += stress_figure(results, inside(out, "figures") / "overview")
+    console = Screen()
     console.print(stress_table(results))
-    console.print(f"results: {out}", highlight=False, soft_wrap=True)
-    for figure in figures:
-        if figure.suffix == ".png":
-            console.print(f"figure:  {figure}", highlight=False, soft_wrap=True)
+    show_paths(console, out, figures)
 
 
 def _plan(stress: StressStream, flags: StressFlags) -> Plan:

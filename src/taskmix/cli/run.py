@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from rich.console import Console
-
 from taskmix.cli import table
 from taskmix.cli.flags import Flat, first_argument, parse, peek
 from taskmix.cli.interruptions import interruptible, remember
-from taskmix.cli.output import show
+from taskmix.cli.output import Screen, show
 from taskmix.cli.settings import (
     chosen_experiment,
     learner_flags,
@@ -24,6 +22,7 @@ from taskmix.cli.settings import (
 from taskmix.evaluation import further_measures
 from taskmix.experiments import EXPERIMENTS, combined, fit, method
 from taskmix.experiments.group import Keeping
+from taskmix.files import inside
 from taskmix.report import loss_figure, read_run, responsibility_figure
 from taskmix.training.moments import check_seeds
 from taskmix.training.watch import StopRequest
@@ -91,10 +90,10 @@ def main(arguments: Sequence[str]) -> None:
             request=request,
             stream=stream,
         )
-    runs = [read_run(out)]
+    runs, folder = [read_run(out)], inside(out, "figures")
     figures = [
-        *loss_figure(runs, out / "figures" / runs[0].measure),
-        *responsibility_figure(runs, out / "figures" / "responsibilities"),
+        *loss_figure(runs, folder / runs[0].measure),
+        *responsibility_figure(runs, folder / "responsibilities"),
     ]
     told = {chosen.name: trained.told.value}
-    show(Console(), combined(name, told, fitted.summaries, further_measures()), out, figures)
+    show(Screen(), combined(name, told, fitted.summaries, further_measures()), out, figures)

@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> None:
         "split": flags.split,
         "kind": flags.kind,
     }
-    console = Console(stderr=True, quiet=flags.quiet)
+    console = Console(quiet=flags.quiet)
 
     def say(line: str) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)

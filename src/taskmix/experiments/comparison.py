@@ -19,13 +19,13 @@ from taskmix.experiments.group import Keeping
 from taskmix.experiments.run import run_method
 from taskmix.experiments.summary import Summary, combined
 from taskmix.experiments.variants import folder_name, variant
-from taskmix.experiments.workers import request_for, shared_out
-from taskmix.files import write_json
+from taskmix.files import inside, write_json
 from taskmix.learner import Learner
 from taskmix.streams import Stream
 from taskmix.training import Settings
 from taskmix.training.moments import check_seeds
 from taskmix.training.watch import Request
+from taskmix.training.workers import Job, request_for, shared_out
 
 Methods = Sequence[str] | Mapping[str, "str | Learner"]
 """Names, or what each label in tables stands for: a name or a learner."""
@@ -117,9 +117,16 @@ class Plan:
         if alone:
             work = partial(work, stream=self.stream)
         groups = [self.seeds[first :: self.workers] for first in range(self.workers)]
-        jobs = [(name, one, seeds) for name, one in self.learners.items() for seeds in groups]
-        jobs = [job for job in jobs if job[-1]]
-        summaries = shared_out(work, jobs, self.workers, request)
+        jobs = [
+            Job(f"{name}, seeds {' '.join(map(str, seeds))}", partial(work, name, one, seeds))
+            for name, one in self.learners.items()
+            for seeds in groups
+            if seeds
+        ]
+        if alone:
+            summaries = [job.work(request) for job in jobs]
+        else:
+            summaries = shared_out(jobs, self.workers, request)
         told = {name: learner.told.value for name, learner in self.learners.items()}
         comparison = combined(self.name, told, chain.from_iterable(summaries), self.further)
         write_json(out / "comparison.json", comparison)
@@ -176,10 +183,10 @@ def _trained(
     keeping: Keeping,
     out: Path,
     console: Any,
-    request: Request,
     name: str,
     learner: Learner,
     seeds: Sequence[int],
+    request: Request,
     stream: Stream | None = None,
     further: Sequence[Measure] = (),
 ) -> list[Summary]:
@@ -189,7 +196,7 @@ def _trained(
         {**labels, "method": name},
         learner,
         seeds,
-        partial(_folder, out / folder_name(name)),
+        partial(_folder, out, folder_name(name)),
         settings,
         console(),
         keeping,
@@ -199,5 +206,5 @@ def _trained(
     )
 
 
-def _folder(parent: Path, seed: int) -> Path:
-    return parent / f"seed-{seed}"
+def _folder(out: Path, method: str, seed: int) -> Path:
+    return inside(out, method, f"seed-{seed}")

@@ -22,9 +22,11 @@ from taskmix.training.checkpoints import (
     Checkpoint,
     Checkpoints,
     as_arrays,
+    check_finite,
     from_arrays,
     newest_common,
 )
+from taskmix.training.lock import Refused
 from taskmix.training.moments import Given
 from taskmix.training.programs import first_state
 from taskmix.training.skips import Skips
@@ -103,6 +105,8 @@ class Group:
         problems: list[str] = []
         found = newest_common(self._checkpoints, problems)
         start = None if found is None else self._restored(found)
+        if start is None:
+            self._check_nothing_is_lost(problems)
         for checkpoints in self._checkpoints:
             checkpoints.forget_after(start.iteration if start else 0)
             checkpoints.prune(self.keeping.keep)
@@ -110,6 +114,19 @@ class Group:
             folder.begin(found[position].files if found else {})
         self._saved = start.iteration if start else 0
         return start, problems
+
+    def _check_nothing_is_lost(self, problems: list[str]) -> None:
+        """Seeds side by side begin anew together: say so, or refuse where some have ended."""
+        kept = [str(f.path) for f in self.folders if f.has_results]
+        without = [str(c.path.parent) for c in self._checkpoints if not c.iterations()]
+        if kept:
+            raise Refused(
+                f"{without[0]} has no checkpoint to go on from, and to begin anew would take the "
+                f"place of the results in {kept[0]}; put a copy of it back, or remove the folders "
+                f"of all seeds that were trained side by side."
+            )
+        if len(without) < len(self.folders):
+            problems.append(f"{without[0]} has none, so all seeds side by side begin anew")
 
     def add(self, chunk: Chunk) -> None:
         """Take a chunk into the records, and its lines into the folders."""
@@ -192,6 +209,9 @@ class Group:
                 state = from_arrays(self.learner, first, one.arrays, "best")
                 self.best.restore(position, error, iteration, state)
         states = [from_arrays(self.learner, first, one.arrays, "state") for one in found]
+        example = self.stream.batch(jax.random.key(0), 0)
+        for state in states:
+            check_finite(state, lambda: self.learner.init(jax.random.key(0), example))
         return Start(
             iteration=found[0].iteration,
             state=jax.tree.map(lambda *leaves: jnp.stack(leaves), *states),

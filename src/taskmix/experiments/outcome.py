@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from taskmix.files import LARGEST_LINES, inside, read_bytes
 from taskmix.streams import Phase
-from taskmix.training.run_folder import read_json
+from taskmix.training.run_folder import CHECKSUMS, check_results, read_json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +32,8 @@ class Outcome:
 
     @staticmethod
     def read(folder: Path) -> Outcome:
+        if (folder / CHECKSUMS).exists():
+            check_results(folder)
         config, summary = (read_json(folder / f"{name}.json") for name in ("config", "summary"))
         return Outcome(
             config["method"],
@@ -72,7 +75,8 @@ class Outcome:
 
 def read_outcomes(folder: Path) -> list[Outcome]:
     """Every run of a comparison that has ended, by method and seed."""
-    found = [Outcome.read(path.parent) for path in sorted(folder.glob("*/seed-*/summary.json"))]
+    ended = sorted(folder.glob("*/seed-*/summary.json"))
+    found = [Outcome.read(inside(folder, *path.parent.parts[-2:])) for path in ended]
     return sorted(found, key=lambda outcome: (outcome.method, outcome.seed))
 
 
@@ -82,4 +86,4 @@ def number(value: float | None) -> float:
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in read_bytes(path, LARGEST_LINES).splitlines()]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,7 +14,7 @@ from rich.console import Console
 from taskmix.evaluation import Measure
 from taskmix.experiments.experiment import Experiment, Tested
 from taskmix.experiments.group import Group, Keeping
-from taskmix.experiments.summary import Summary, summarise
+from taskmix.experiments.summary import Summary, can_be_compared, summarise
 from taskmix.learner import Learner
 from taskmix.likelihood import reported
 from taskmix.streams import Stream
@@ -20,7 +22,7 @@ from taskmix.training import Chunk, Pause, RunFolder, Settings, Stopped, Trainin
 from taskmix.training.lock import owning
 from taskmix.training.moments import check_seeds
 from taskmix.training.run_folder import as_json, claim
-from taskmix.training.watch import Request, StopRequest, Watch, watching
+from taskmix.training.watch import Request, StopRequest, Watch, abandon, watching
 
 
 def run_method(
@@ -68,8 +70,9 @@ def run_method(
             told = as_json({**labels, "seed": seed, **config})
             folders.append(RunFolder.open(folder(seed), told, keeping.accept))
         ended = [one.summary() for one in folders]
-        if None not in ended:
-            return [summary for summary in ended if summary is not None]
+        good = [one for one in ended if one is not None and can_be_compared(one)]
+        if len(good) == len(folders):
+            return good
         group = Group(learner, stream, folders, keeping, isinstance(experiment, Tested))
         progress = TrainingProgress(console, labels["method"], seeds, stream.phases[-1].stop)
         _train(group, settings, seeds, progress, request or StopRequest())
@@ -95,21 +98,45 @@ def _train(
     request: Request,
 ) -> None:
     """Train the group from where it stopped to its end, or until it is asked to stop again."""
-    watch = Watch(request, progress.tell)
+    busy = threading.Lock()
+    reached: list[Chunk | Pause] = []
+
+    def leave(signum: int) -> None:
+        """From the thread that watches, while the run compiles or computes for long."""
+        if not busy.acquire(blocking=False):
+            return
+        iteration = reached[-1].iteration if reached else 0
+        if iteration == progress.iterations:
+            busy.release()
+            return
+        with contextlib.suppress(OSError):
+            if iteration:
+                group.save(reached[-1])
+            for folder in group.folders:
+                folder.note("stopped", signal=signum, iteration=iteration)
+        abandon(Stopped(signum, iteration))
+
+    watch = Watch(request, progress.tell, leave)
     if watch.asked:
         raise Stopped(watch.asked, 0)
 
     def observe(chunk: Chunk) -> None:
-        try:
-            group.add(chunk)
-        except OSError:
-            # The lines may be on another disk, or just too many: a checkpoint has them, too.
-            if chunk.iteration:
-                group.save(chunk)
-            raise
-        keep(chunk)
+        with busy:
+            try:
+                group.add(chunk)
+            except OSError:
+                # The lines may be on another disk, or just too many: a checkpoint has them, too.
+                if chunk.iteration:
+                    group.save(chunk)
+                raise
+            kept(chunk)
 
-    def keep(moment: Chunk | Pause) -> None:
+    def keep(pause: Pause) -> None:
+        with busy:
+            kept(pause)
+
+    def kept(moment: Chunk | Pause) -> None:
+        reached[:] = [moment]
         last = moment.iteration == progress.iterations
         # Once, so that a request which comes in between does not stop what was not saved.
         asked = watch.asked

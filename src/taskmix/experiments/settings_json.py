@@ -39,15 +39,38 @@ for _part in (
     PARTS.register(_part.__name__, _part)
 
 
+MOST_ENTRIES = 64
+"""Of a list, such as the layers of a network: each is traced, which takes time."""
+MOST_PARTS = 64
+"""Objects within objects; a learner has ten."""
+
+
 def learner_from_json(value: Any) -> Learner:
     """The learner that ``as_json`` described; a ``ValueError`` if it is none of ours."""
     try:
+        _check_extent(value)
         learner = _object(value)
     except (TypeError, KeyError, OverflowError) as error:
         raise ValueError(f"it describes no learner ({error})") from None
     if not isinstance(learner, Learner):
         raise ValueError(f"{value['type']} is no learner")
     return learner
+
+
+def _check_extent(value: Any) -> None:
+    """Refuse what is far larger than any learner, before anything is built from it."""
+    parts, waiting = 0, [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, Mapping):
+            parts += 1
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one
+            if len(one) > MOST_ENTRIES:
+                raise ValueError(f"a list of {len(one):,} entries is no setting of a learner")
+        if parts > MOST_PARTS:
+            raise ValueError("it describes more parts than a learner has")
 
 
 def _object(value: Any) -> Any:

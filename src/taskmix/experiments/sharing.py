@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -24,19 +25,27 @@ from safetensors.numpy import save as save_arrays
 
 import taskmix
 from taskmix.experiments.settings_json import learner_from_json
-from taskmix.files import explained, replace
+from taskmix.files import explained, read_bytes, replace
 from taskmix.learner import Learner, Prediction, State, Told, visible
 from taskmix.likelihood import Categorical
-from taskmix.names import unknown
-from taskmix.tasks import Examples, Hints, TaskBatch
-from taskmix.training.checkpoints import Checkpoint, Checkpoints, from_arrays, newest_common
+from taskmix.names import printable, unknown
+from taskmix.tasks import Examples, Hints, TaskBatch, unusable, usable
+from taskmix.training.checkpoints import (
+    Checkpoint,
+    Checkpoints,
+    check_finite,
+    from_arrays,
+    newest_common,
+)
 from taskmix.training.run_folder import fingerprint, read_json
 
 FORMAT = "taskmix model"
 VERSION = 1
 ARRAYS, MODEL, CHECKSUMS, CARD = "model.safetensors", "model.json", "checksums.json", "README.md"
-LARGEST = 16 << 20
-"""Bytes of a description; a real one has a few thousand."""
+LONGEST_NAME = 200
+"""Characters of a name in a card."""
+LARGEST = {ARRAYS: 16 << 30, MODEL: 1 << 20}
+"""Bytes; a real description has a few thousand."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +99,10 @@ class Predictor:
             classes = shape.mean.shape[-1]
             if not 0 <= int(support.y.min()) <= int(support.y.max()) < classes:
                 raise ValueError(f"support_y must hold class numbers from 0 to {classes - 1}.")
-        return self._compiled(self.state, support, query, hints)
+        prediction = self._compiled(self.state, support, query, hints)
+        if not np.all(np.isfinite(prediction.mean)):
+            raise ValueError("The prediction is not finite; scale support_x, support_y or query_x.")
+        return prediction
 
     @cached_property
     def _compiled(self) -> Callable[..., Prediction]:
@@ -201,14 +213,12 @@ def load(folder: str | Path) -> Predictor:
     contents = {}
     for name in (ARRAYS, MODEL):
         try:
-            contents[name] = (folder / name).read_bytes()
+            contents[name] = read_bytes(folder / name, LARGEST[name])
         except OSError as error:
             raise ValueError(f"{folder / name} cannot be read ({error.strerror}).") from None
         if hashlib.sha256(contents[name]).hexdigest() != sums.get(name):
             raise ValueError(f"{folder / name} is not what was exported (wrong checksum).")
     try:
-        if len(contents[MODEL]) > LARGEST:
-            raise ValueError("it is too large")
         described = json.loads(contents[MODEL])
         arrays = load_arrays(contents[ARRAYS])
         if (described["format"], described["version"]) != (FORMAT, VERSION):
@@ -229,6 +239,9 @@ def _restored(
             lambda: learner.init(jax.random.key(0), visible(learner, _example(shapes)))
         )
         state = from_arrays(learner, first, arrays, "state")
+        check_finite(
+            state, lambda: learner.init(jax.random.key(0), visible(learner, _example(shapes)))
+        )
         predictor = Predictor(learner, jax.tree.map(jnp.asarray, state), described)
         jax.eval_shape(lambda: _predicted(predictor, _example(shapes)))
         return predictor
@@ -270,29 +283,32 @@ def _checked(name: str, values: Any, wanted: Mapping[str, Any]) -> Array:
         raise ValueError(f"{name} has shape {array.shape}; it needs (examples, *{shape}).")
     if array.dtype.kind not in ("iu" if whole else "fiu"):
         raise ValueError(f"{name} holds {array.dtype}; it needs {wanted['dtype']}.")
-    if not np.all(np.isfinite(array)):
-        raise ValueError(f"{name} holds numbers that are not finite; remove those examples.")
+    # Before the cast, which wraps class numbers around and makes infinities of large numbers.
+    given = array if whole else array.astype(float)
+    if not usable(given).all():
+        raise ValueError(f"{name} holds numbers that are {unusable(given)}; remove those examples.")
     return jnp.asarray(array, wanted["dtype"])
 
 
 def _card(described: Mapping[str, Any], last: Mapping[str, Any]) -> str:
     """A model card: what it is, what it was trained on, how well it does, how to use it."""
+    told = {name: _escaped(described[name]) for name in ("method", "experiment", "taskmix", "seed")}
     errors = [
-        f"| {family} | {_number(measured['error'])} | {_number(measured['ci95'])} |"
+        f"| {_escaped(family)} | {_number(measured['error'])} | {_number(measured['ci95'])} |"
         for family, measured in last["families"].items()
     ]
     return "\n".join(
         [
-            f"# {described['method']} on {described['experiment']}",
+            f"# {told['method']} on {told['experiment']}",
             "",
-            f"A state of taskmix {described['taskmix']} after {described['iteration']} iterations "
-            f"(seed {described['seed']}), with {last['clusters']} cluster(s).",
+            f"A state of taskmix {told['taskmix']} after {described['iteration']:d} iterations "
+            f"(seed {told['seed']}), with {last['clusters']:d} cluster(s).",
             "",
             "| family | held-out error | 95 % interval, half its width |",
             "|---|---|---|",
             *errors,
             "",
-            f"Measured at iteration {last['iteration']} on held-out tasks of the same stream.",
+            f"Measured at iteration {last['iteration']:d} on held-out tasks of the same stream.",
             "It was trained on that stream alone; nothing is known about tasks of other kinds.",
             "",
             "```python",
@@ -304,6 +320,12 @@ def _card(described: Mapping[str, Any], last: Mapping[str, Any]) -> str:
             "",
         ]
     )
+
+
+def _escaped(text: Any) -> str:
+    """A name as plain text: no character of it means anything in Markdown or HTML."""
+    plain = printable(" ".join(str(text).split()))[:LONGEST_NAME]
+    return re.sub(r"[\\`*_{}\[\]<>()#+!|&~$^:=@]", lambda found: f"&#{ord(found[0])};", plain)
 
 
 def _number(value: float | None) -> str:

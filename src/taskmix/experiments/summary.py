@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -139,6 +140,17 @@ def combined(
         "summaries": summaries,
         "methods": methods,
     }
+
+
+def can_be_compared(summary: Summary) -> bool:
+    """Whether a summary that was read from a file has all that a comparison needs of it."""
+    try:
+        found = combined("", {summary["method"]: ""}, [summary])
+        test = summary.get("test", {"iteration": 0, "parameters": 0})
+        json.dumps(found, allow_nan=False)
+        return all(type(test[name]) is int for name in ("iteration", "parameters"))
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError):
+        return False
 
 
 def _against(runs: Sequence[Summary], reference: Sequence[Summary]) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
-from taskmix.report.style import FAINT, INK, SHADE
+from taskmix.report.style import FAINT, INK, SHADE, write_figure
 from taskmix.stores import ImageSplit
 from taskmix.streams.filters import image_filter
 
@@ -52,6 +52,4 @@ def contact_sheet(
     caption = f"Split {split.name}, {len(split.classes)} classes, {width} x {height} pixels."
     figure.supxlabel(caption, fontsize=9, color=FAINT)
     out = out if out.suffix == ".png" else out.with_name(f"{out.name}.png")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(out, dpi=160)
-    return out
+    return write_figure(figure, out, dpi=160)

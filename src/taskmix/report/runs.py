@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,19 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from taskmix.files import LARGEST_LINES, inside, read_bytes
 from taskmix.likelihood import Reported
 from taskmix.streams.stream import Phase
+from taskmix.training.run_folder import CHECKSUMS, check_results
 
 MOST_CLUSTERS = 100_000
-"""A file that speaks of more is not one that a run wrote."""
+MOST_FAMILIES = 100
+MOST_PHASES = 10_000
+LONGEST = 10**12
+"""Iterations."""
+MOST_NUMBERS = 20_000_000
+"""Of one measure: families, evaluations and clusters. A folder that speaks of more of any of
+these is not one that a run wrote, or one that no figure can show."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,12 +101,16 @@ def read_run(folder: Path | str) -> Run:
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder; give the folder that a run wrote.")
     config = _read_json(folder / "config.json")
+    # Runs that have not ended, and those of older versions, have none.
+    if (folder / CHECKSUMS).exists():
+        check_results(folder)
     lines = _read_lines(folder / "metrics.jsonl")
     if not lines:
         raise ValueError(f"{folder / 'metrics.jsonl'} has no evaluation yet; let the run go on.")
     events, summary = folder / "events.jsonl", folder / "summary.json"
     try:
         families = tuple(lines[0]["families"])
+        _check_extent(len(families), len(config["phases"]))
         of_family = [[line["families"][family] for line in lines] for family in families]
         ids = [_ids(line, families[0]) for line in lines]
         return Run(
@@ -120,7 +133,7 @@ def read_run(folder: Path | str) -> Run:
             # Of these, older versions knew nothing.
             background=_scalars(of_family, "background", 0.0),
             coverage=_scalars(of_family, "coverage", np.nan),
-            events=tuple(_read_lines(events)) if events.exists() else (),
+            events=tuple(map(_event, _read_lines(events))) if events.exists() else (),
             summary=_read_json(summary) if summary.exists() else None,
         )
     except KeyError as missing:
@@ -138,7 +151,13 @@ def read_run(folder: Path | str) -> Run:
 def read_runs(folder: Path | str) -> tuple[Run, ...]:
     """Every run below a folder of a comparison, in the order of their paths."""
     folder = Path(folder)
-    runs = tuple(read_run(config.parent) for config in sorted(folder.rglob("config.json")))
+    found = []
+    for place, folders, files in os.walk(folder):
+        for name in folders:
+            inside(Path(place), name)
+        if "config.json" in files:
+            found.append(Path(place))
+    runs = tuple(map(read_run, sorted(found)))
     if not runs:
         raise ValueError(f"There is no run (no config.json) in {folder}; give the right folder.")
     return runs
@@ -172,6 +191,18 @@ def _scalars(
     )
 
 
+def _event(event: dict[str, Any]) -> dict[str, Any]:
+    cluster = event.get("cluster")
+    if (
+        not isinstance(event["event"], str)
+        or type(event["iteration"]) is not int
+        or not 0 <= event["iteration"] < LONGEST
+        or (cluster is not None and (type(cluster) is not int or cluster < 0))
+    ):
+        raise TypeError(f"{str(event)[:60]} is no event")
+    return event
+
+
 def _ids(line: dict[str, Any], family: str) -> list[int]:
     """Numbers of the clusters that an evaluation lists."""
     # Older versions wrote none: no cluster was ever removed.
@@ -187,6 +218,8 @@ def _by_cluster(
 ) -> np.ndarray:
     """Lists with an entry per living cluster, as an array with a place for every one."""
     most = 1 + max((one for some in ids for one in some), default=-1)
+    if most * len(of_family) * len(of_family[0]) > MOST_NUMBERS:
+        raise TypeError(f"{most} clusters in {len(of_family[0])} evaluations")
     found = np.full((len(of_family), len(of_family[0]), most), np.nan)
     for f, lines in enumerate(of_family):
         for e, line in enumerate(lines):
@@ -194,6 +227,12 @@ def _by_cluster(
                 raise TypeError(f"{name} has {len(line[name])} entries for {len(ids[e])} clusters")
             found[f, e, ids[e]] = np.array(line[name], dtype=float)
     return found
+
+
+def _check_extent(families: int, phases: int) -> None:
+    """A figure has a panel per family, and marks every phase in each."""
+    if not 0 < families <= MOST_FAMILIES or not 0 < phases <= MOST_PHASES // families:
+        raise TypeError(f"{families} families and {phases} phases")
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -210,7 +249,7 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_bytes(path, LARGEST_LINES).decode()
     except FileNotFoundError:
         raise ValueError(
             f"{path} is missing; give a folder that `taskmix run` wrote, or repeat the run."

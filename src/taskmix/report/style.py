@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from textwrap import fill
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from taskmix.files import explained, replace
 from taskmix.streams.stream import Phase
 
 # The palette of M. Okabe and K. Ito, which people with any colour vision can tell apart.
@@ -120,13 +124,24 @@ def save(figure: Figure, path: Path | str, caption: str) -> tuple[Path, Path]:
     """Write ``path`` with the suffixes .png and .pdf, with a caption at the bottom."""
     characters = int(14 * figure.get_figwidth())
     figure.supxlabel(fill(" ".join(caption.split()), characters), fontsize=9, color=FAINT)
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    png, pdf = path.with_suffix(".png"), path.with_suffix(".pdf")
-    figure.savefig(png, dpi=160)
+    png, pdf = Path(path).with_suffix(".png"), Path(path).with_suffix(".pdf")
     # Without a date the same runs give the same file.
-    figure.savefig(pdf, metadata={"CreationDate": None})
-    return png, pdf
+    return write_figure(figure, png, dpi=160), write_figure(
+        figure, pdf, metadata={"CreationDate": None}
+    )
+
+
+def write_figure(figure: Figure, path: Path, **options: Any) -> Path:
+    """Draw a figure into a file, whole or not at all, of the kind that its suffix says."""
+    for text in figure.findobj(Text):
+        # A name may have dollars in it; nothing here is a formula.
+        text.set_parse_math(False)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=path.suffix[1:], **options)
+    with explained(f"create {path.parent}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    replace(path, drawn.getvalue())
+    return path
 
 
 def legend(part: SubFigure, handles: Sequence[Line2D | Patch]) -> None:

@@ -10,15 +10,18 @@ import bz2
 import contextlib
 import gzip
 import lzma
+import re
 import stat
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, TypeVar, cast
+from typing import IO, Any, TypeVar, cast
 
+from taskmix.files import open_plain
 from taskmix.stores.sources import (
+    DEEPEST,
     LARGEST_CACHE,
     LARGEST_FILE,
     MEBIBYTE,
@@ -38,6 +41,11 @@ ALLOWANCE = 64 * MEBIBYTE
 """What any archive may unpack to: small sets of drawings do shrink by more than RATIO."""
 LARGEST_HEADER = MEBIBYTE
 """A tar header, long names included."""
+RECORD = re.compile(rb"([0-9]{1,7}) [^=\n]{1,200}=")
+"""The beginning of a record of a pax header: its length and a keyword."""
+DIGITS = re.compile(rb"[0-9]{500}")
+LONG, PAX = b"LK", b"xgX"
+"""Kinds of tar headers that a long name or a pax header follows."""
 PIECE = MEBIBYTE
 """Read at a time, so that a size that is a lie costs no memory."""
 UNPACKERS: dict[bytes, Callable[..., object]] = {
@@ -145,12 +153,15 @@ class TarSource:
         members: dict[str, tuple[int, int]] = {}
         with tarfile.open(fileobj=cast("IO[bytes]", self._stream), mode="r:") as archive:
             while (member := archive.next()) is not None:
+                # It would keep all of them, at a kilobyte each.
+                cast("Any", archive).members = []
                 if member.issparse() or not (member.isreg() or member.isdir()):
                     raise _refused(self.path, member.name, "is a link, a device or sparse")
                 limits.add(member.name, member.size)
                 place = (member.offset_data, member.size)
                 _add(members, member.name, place, member.isdir(), self.path)
         # tarfile takes a damaged header for the end, which is a block of zeros.
+        self._stream.listing = False
         if self._stream.last.strip(b"\0"):
             raise tarfile.ReadError("a header is damaged")
         while self._stream.read(PIECE):
@@ -170,12 +181,14 @@ class _Metered:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with path.open("rb") as file:
+        with open_plain(path, follow=True) as file:
             start = file.read(6)
         unpack = next((u for magic, u in UNPACKERS.items() if start.startswith(magic)), open)
         self._file = cast("IO[bytes]", unpack(path, "rb"))
         self._most = _most_unpacked(path)
         self.last = b""
+        self.listing = True
+        self._comes = b""
 
     def read(self, size: int) -> bytes:
         # Members are read in pieces; only a header with an endless name asks for more.
@@ -183,7 +196,16 @@ class _Metered:
             raise ValueError(f"{self.path} has a header of {size:,} bytes; it is not read.")
         self._check(self.tell() + size)
         self.last = self._file.read(size)
+        if self.listing:
+            self._follow()
         return self.last
+
+    def _follow(self) -> None:
+        """Look at what is read as headers, before tarfile does."""
+        if self._comes and self._comes in PAX:
+            _check_pax(self.last, self.path)
+        kind = self.last[156:157]
+        self._comes = kind if not self._comes and kind and kind in LONG + PAX else b""
 
     def seek(self, position: int) -> int:
         self._check(position)
@@ -232,13 +254,27 @@ def _bomb(path: Path) -> ValueError:
     )
 
 
+def _check_pax(header: bytes, path: Path) -> None:
+    """Records one after the other, as tarfile takes forever over what is none of them."""
+    content = header.rstrip(b"\0")
+    at = 0
+    while at < len(content):
+        record = RECORD.match(content, at)
+        if record is None or not record.end() - at <= int(record[1]) <= len(content) - at:
+            raise tarfile.ReadError("a pax header is damaged")
+        at += int(record[1])
+    if DIGITS.search(content):
+        raise ValueError(f"{path} has a pax header that holds an endless number; it is not read.")
+
+
 def _refused(path: Path, name: str, why: str) -> ValueError:
     return ValueError(f"{path} holds {name!r}, which {why}; make an archive of plain files.")
 
 
 def _add(members: dict[str, Member], name: str, member: Member, folder: bool, path: Path) -> None:
     plain = checked_name(name, path)
-    if folder or hidden(plain):
+    # As in a folder: what lies deeper belongs to no layout.
+    if folder or hidden(plain) or plain.count("/") >= DEEPEST:
         return
     if not plain:
         raise _refused(path, name, "is no name of a file")
@@ -248,14 +284,13 @@ def _add(members: dict[str, Member], name: str, member: Member, folder: bool, pa
 
 
 def _read_exactly(read: Callable[[int], bytes], size: int, name: str) -> bytearray:
-    content = bytearray(size)
-    filled = 0
-    while filled < size:
-        piece = read(min(PIECE, size - filled))
+    # No room is made for what is only claimed to be there.
+    content = bytearray()
+    while len(content) < size:
+        piece = read(min(PIECE, size - len(content)))
         if not piece:
             raise EOFError(f"{name} ends early")
-        content[filled : filled + len(piece)] = piece
-        filled += len(piece)
+        content += piece
     return content
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from taskmix.stores.pickles import read_pickle
-from taskmix.stores.sources import Source
+from taskmix.stores.sources import MOST_FILES, Source
 
 CACHE_NAME = re.compile(r"mini-imagenet-cache-(train|val|test)\.pkl", re.IGNORECASE)
 
@@ -69,7 +69,17 @@ def open_cache(file: memoryview, name: str) -> Cache:
         raise ValueError(f"image_data of {name} has the shape {images.shape}; it needs 3 channels.")
     if not isinstance(classes, dict) or not classes:
         raise ValueError(f"class_dict of {name} is no dictionary with the rows of each class.")
-    return Cache(images, {str(k): _rows(v, len(images), str(k), name) for k, v in classes.items()})
+    if len(images) > MOST_FILES:
+        raise ValueError(f"{name} holds more than {MOST_FILES:,} images; it is not read.")
+    rows: dict[str, list[int]] = {}
+    left = len(images)
+    for label, values in classes.items():
+        # Counted before they are listed: many classes may share one array of rows.
+        left -= len(values) if isinstance(values, list | tuple) else np.size(values)
+        if left < 0:
+            raise ValueError(f"class_dict of {name} gives more rows than there are images.")
+        rows[str(label)] = _rows(values, len(images), str(label), name)
+    return Cache(images, rows)
 
 
 def _rows(values: Any, images: int, label: str, name: str) -> list[int]:

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from taskmix.machine import end_with_parent
+
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 GREY_MODES = {"1", "L", "LA", "La", "I;16", "I;16B", "I;16L"}
 DEEP_MODES = {"I", "F"}
@@ -74,7 +76,8 @@ def is_grey(content: Content) -> bool | None:
         return content.shape[-1] == 1
     try:
         with _strict():
-            return Image.open(io.BytesIO(content), formats=FORMATS).mode in GREY_MODES
+            image = Image.open(io.BytesIO(content), formats=FORMATS)
+            return image.mode in GREY_MODES or _deep_pgm(image)
     except Exception:
         return None
 
@@ -86,9 +89,10 @@ def resize(pixels: np.ndarray, size: int) -> np.ndarray:
     return np.asarray(Image.fromarray(pixels).resize((size, size), Image.Resampling.LANCZOS))
 
 
-def ignore_interrupts() -> None:
-    """For worker processes: Ctrl-C is for the process that started them, which ends them."""
+def begin_worker() -> None:
+    """Ctrl-C is for the process that started this one, without which this one is of no use."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent()
 
 
 def _upright(content: Content) -> Image.Image:
@@ -96,8 +100,15 @@ def _upright(content: Content) -> Image.Image:
         return Image.fromarray(content[..., 0] if content.shape[-1] == 1 else content)
     image = Image.open(io.BytesIO(content), formats=FORMATS)
     image.load()
+    if _deep_pgm(image):
+        return Image.fromarray(np.asarray(image).astype(np.uint16))
     # A photograph may be stored lying on its side, with a note about that.
     return ImageOps.exif_transpose(image)
+
+
+def _deep_pgm(image: Image.Image) -> bool:
+    """A grey image of up to 16 bits, which Pillow reads as 32 and scales to the whole of 16."""
+    return image.format == "PPM" and image.mode == "I"
 
 
 def _flattened(image: Image.Image) -> Image.Image:
@@ -105,11 +116,19 @@ def _flattened(image: Image.Image) -> Image.Image:
     if image.mode in DEEP_MODES:
         raise ValueError(f"32 bits a pixel (mode {image.mode}); save it with 8 or 16")
     if image.mode.startswith("I;16"):
-        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+        return _from_16_bits(image)
     if not image.has_transparency_data:
         return image
     clear = image.convert("RGBA")
     return Image.alpha_composite(Image.new("RGBA", image.size, "white"), clear)
+
+
+def _from_16_bits(image: Image.Image) -> Image.Image:
+    """The upper eight of them; one of the greys may stand for nothing, which becomes white."""
+    values = np.asarray(image)
+    grey = (values >> 8).astype(np.uint8)
+    clear = image.info.get("transparency")
+    return Image.fromarray(grey if clear is None else np.where(values == clear, 255, grey))
 
 
 class _strict(warnings.catch_warnings):

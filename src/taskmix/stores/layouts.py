@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from taskmix.stores.caches import CACHE_NAME, CacheSource
 from taskmix.stores.class_lists import SPLITS, class_list, divide, omniglot_splits
 from taskmix.stores.problems import Problem
-from taskmix.stores.sources import Images, Source, Within, text_of
+from taskmix.stores.sources import MOST_FILES, Images, Source, Within, text_of
 
 SUFFIXES = (
     *(".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp"),
@@ -126,7 +126,9 @@ def _rows(source: Source, table: str) -> Iterator[tuple[str, str]]:
         if not {"filename", "label"} <= set(header):
             raise ValueError(f"{table} has the header {','.join(header)!r}, not filename,label.")
         file, label = header.index("filename"), header.index("label")
-        for row in reader:
+        for number, row in enumerate(reader):
+            if number >= MOST_FILES:
+                raise ValueError(f"{table} has more than {MOST_FILES:,} rows; it is not read.")
             if not row:
                 continue
             if len(row) != len(header) or not row[file] or not row[label]:

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from taskmix.files import read_bytes
+
 FORMAT = "taskmix image store"
 VERSION = 2
 NAME = "manifest.json"
@@ -20,6 +22,8 @@ HEADER = 128
 """Bytes before the pixels of a shard: NumPy pads the header of such an array to this."""
 LARGEST = 64 << 20
 """Bytes of a manifest; that of Omniglot with rotations has 0.2 MB."""
+MOST_PROBLEMS = 10_000
+"""Problems that are listed; where there are more, the source itself is one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,8 +56,19 @@ class Manifest:
         return (self.splits[split].images, self.size, self.size, self.channels)
 
     def text(self) -> str:
+        """What ``read_manifest`` reads; a ``ValueError`` if it would not."""
         content = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(self)}
-        return _text({**content, "checksum": _checksum(content)})
+        if len(self.problems) > MOST_PROBLEMS:
+            more = len(self.problems) - MOST_PROBLEMS
+            rest = {"file": "SOURCE", "what": f"has {more:,} more problems, not listed here"}
+            content["problems"] = [*self.problems[:MOST_PROBLEMS], rest]
+        text = _text({**content, "checksum": _checksum(content)})
+        if len(text.encode()) > LARGEST:
+            raise ValueError(
+                f"{NAME} would have more than {LARGEST >> 20} MiB; SOURCE has too many classes, "
+                f"or too long names."
+            )
+        return text
 
 
 def shard_header(shape: tuple[int, int, int, int]) -> bytes:
@@ -70,15 +85,12 @@ def shard_header(shape: tuple[int, int, int, int]) -> bytes:
 def read_manifest(store: Path) -> tuple[Manifest, str]:
     """The manifest of a store, checked for contradictions, and the SHA-256 of its content."""
     path = store / NAME
-    if not path.is_file():
+    if not path.is_file() and not path.is_symlink():
         raise ValueError(
             f"{store} is not a store: it has no {NAME}. taskmix data prepare makes one."
         )
-    with path.open("rb") as file:
-        content = file.read(LARGEST + 1)
+    content = read_bytes(path, LARGEST)
     try:
-        if len(content) > LARGEST:
-            raise _Lie(f"is larger than {LARGEST >> 20} MiB")
         manifest = _checked(_parsed(content))
     except _Lie as lie:
         raise ValueError(f"{path} {lie}; prepare the store again.") from None

@@ -21,6 +21,10 @@ MOST_STEPS = 20_000_000
 """Opcodes of a file. A cache of miniImageNet has 0.1 million; this many take half a minute."""
 LONGEST_TEXT = 1 << 16
 """Text longer than this is content, which Python 2 wrote as text, and is left as bytes."""
+MOST_SIDES = 8
+"""Of an array; a cache has one of four."""
+SPARE = 64 << 20
+"""Bytes that may be made of a file beyond its own size: one text may be asked for many times."""
 MARK = object()
 CALLS = {
     ("numpy.core.multiarray", "_reconstruct"): "empty array",
@@ -82,6 +86,7 @@ class _Reader:
         self.position = 0
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
+        self.made = 0
 
     def run(self) -> Any:
         if bytes(self.file[:1]) != b"\x80":
@@ -116,6 +121,14 @@ class _Reader:
             if len(text) > LONGEST_TEXT:
                 self.refuse("a line of it does not end")
         return text.decode("utf-8", "replace")
+
+    def made_bytes(self, text: Any) -> bytes:
+        """A text as the bytes that it stands for, as long as not too many are asked for."""
+        self.made += len(text)
+        if self.made > len(self.file) + SPARE:
+            self.refuse("it makes far more of its content than there is")
+        known = text if isinstance(text, str) else bytes(text).decode("utf-8", "replace")
+        return known.encode("latin-1", "replace")
 
     def push(self, value: Any) -> None:
         self.stack.append(value)
@@ -165,7 +178,7 @@ class _Reader:
     def name_of(self, module: Any, attribute: Any) -> None:
         word = CALLS.get((module, attribute))
         if word is None:
-            self.refuse(f"it asks for {module}.{attribute}")
+            self.refuse(f"it asks for {str(module)[:80]}.{str(attribute)[:80]}")
         self.push(_Name(word))
 
     def call(self) -> None:
@@ -182,9 +195,7 @@ class _Reader:
             self.push(self.array(kind, shape, content, order == "F"))
         elif word == "encode":
             # How Python 3 writes bytes for Python 2: as text, with the encoding to undo it.
-            text = arguments[0]
-            known = text if isinstance(text, str) else bytes(text).decode("utf-8", "replace")
-            self.push(known.encode("latin-1", "replace"))
+            self.push(self.made_bytes(arguments[0]))
         else:
             self.refuse(f"it calls {word}")
 
@@ -205,14 +216,18 @@ class _Reader:
         if code not in {"b1", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8"}:
             self.refuse(f"it has an array of the type {code!r}")
         if isinstance(content, str):
-            content = content.encode("latin-1", "replace")
+            content = self.made_bytes(content)
         if not isinstance(content, bytes | memoryview):
             self.refuse(f"it has an array made of a {type(content).__name__}")
         if len(content) % kind.made().itemsize:
             self.refuse(f"it has an array of {code!r} with {len(content):,} bytes")
         flat = np.frombuffer(content, kind.made())
-        sides = tuple(self.expect(side, int) for side in self.expect(shape, tuple))
-        if any(side < 0 for side in sides) or int(np.prod(sides, dtype=object)) != flat.size:
+        if len(self.expect(shape, tuple)) > MOST_SIDES:
+            self.refuse(f"it has an array of {len(shape):,} dimensions")
+        sides = tuple(self.expect(side, int) for side in shape)
+        if not all(0 <= side <= len(self.file) for side in sides):
+            self.refuse("it has an array with a side that is negative, or longer than the file")
+        if int(np.prod(sides, dtype=object)) != flat.size:
             self.refuse(f"it has an array of shape {sides} with {flat.size:,} numbers")
         return flat.reshape(sides, order="F" if fortran else "C")
 

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
-from taskmix.stores.decode import Content, Decoded, Shape, decode_all, ignore_interrupts
+from taskmix.stores.decode import Content, Decoded, Shape, begin_worker, decode_all
 
 CHUNK_IMAGES = 64
 CHUNK_BYTES = 8 << 20
@@ -30,7 +30,7 @@ def decoded(
         return
     # Spawned, as a process with threads (JAX's, for one) must not be forked.
     pool = ProcessPoolExecutor(
-        workers, multiprocessing.get_context("spawn"), initializer=ignore_interrupts
+        workers, multiprocessing.get_context("spawn"), initializer=begin_worker
     )
     waiting: deque[tuple[list[Key], Future[list[Decoded]]]] = deque()
     try:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from taskmix.files import explained, sha256_of, sync, write_bytes
+from taskmix.files import create, explained, sha256_of, sync, write_bytes
 from taskmix.stores.manifest import HEADER, NAME, Manifest, Shard, shard_header
 
 SPARE = 64 << 20
@@ -67,7 +67,9 @@ class ShardWriter:
         self.channels = channels
         self.filled = np.zeros(places, bool)
         self._bytes = size * size * channels
-        self._file = path.open("w+b")
+        # A source that turns out to have colours is written once more.
+        path.unlink(missing_ok=True)
+        self._file = create(path)
 
     def put(self, place: int, pixels: np.ndarray) -> None:
         self._file.seek(HEADER + place * self._bytes)

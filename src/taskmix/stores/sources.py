@@ -6,10 +6,13 @@ import contextlib
 import mmap
 import os
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+
+from taskmix.files import open_plain
 
 MEBIBYTE = 1 << 20
 LARGEST_FILE = 64 * MEBIBYTE
@@ -18,6 +21,8 @@ LARGEST_CACHE = 4096 * MEBIBYTE
 """A pickled cache; that of miniImageNet's training split has 776 MiB."""
 MOST_FILES = 2_000_000
 """Files of a source; all of ImageNet has 1.3 million."""
+LONGEST_NAME = 4096
+"""Characters; no system has longer paths."""
 DEEPEST = 6
 """Folders within folders: the deepest layout has four, and a link may lead round in circles."""
 
@@ -50,19 +55,19 @@ class FolderSource:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.sizes = dict(sorted(_walk(path, "", DEEPEST)))
+        self.sizes = dict(sorted(islice(_walk(path, "", DEEPEST), MOST_FILES + 1)))
         if len(self.sizes) > MOST_FILES:
             raise ValueError(f"{path} holds more than {MOST_FILES:,} files; give a smaller SOURCE.")
         self._maps: list[mmap.mmap] = []
 
     def read(self, name: str) -> bytes:
         check_size(name, self.sizes[name], LARGEST_FILE)
-        with (self.path / name).open("rb") as file:
+        with open_plain(self.path / name, follow=True) as file:
             return file.read(LARGEST_FILE)
 
     def buffer(self, name: str) -> memoryview:
         check_size(name, self.sizes[name], LARGEST_CACHE)
-        with (self.path / name).open("rb") as file:
+        with open_plain(self.path / name, follow=True) as file:
             if self.sizes[name] == 0:
                 return memoryview(b"")
             self._maps.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
@@ -115,6 +120,10 @@ def check_size(name: str, size: int, largest: int) -> None:
 
 def checked_name(name: str, where: Path) -> str:
     """The name of an archive's member in its plain form, or an error if it leads elsewhere."""
+    if len(name) > LONGEST_NAME:
+        raise ValueError(
+            f"{where} holds a file whose name has {len(name):,} characters; rename it."
+        )
     plain = name.replace("\\", "/")
     parts = [part for part in plain.split("/") if part not in ("", ".")]
     if not plain.isprintable():

@@ -9,4 +9,5 @@ from taskmix.training.moments import run_keys as run_keys
 from taskmix.training.progress import TrainingProgress as TrainingProgress
 from taskmix.training.record import Record as Record
 from taskmix.training.run_folder import RunFolder as RunFolder
+from taskmix.training.step import step as step
 from taskmix.training.watch import Stopped as Stopped

@@ -12,7 +12,7 @@ import dataclasses
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ import safetensors
 from safetensors.numpy import load, save
 
 import taskmix
-from taskmix.files import explained, sha256_of, sync, write_bytes
+from taskmix.files import NotPlain, explained, inside, read_bytes, sha256_of, sync, write_bytes
 from taskmix.learner import Growing, Learner, State
 
 FORMAT = "taskmix checkpoint"
@@ -36,6 +36,8 @@ PARTIAL = ".partial"
 """Ends the name of what is being written or removed; nothing reads it."""
 PLAIN = "biuf"
 """Kinds of types that are kept as they are."""
+LARGEST = 16 << 30
+"""Bytes of a file; what is in it is in memory, too."""
 GROWTHS = 32
 """How often a capacity may have doubled."""
 
@@ -66,9 +68,10 @@ class Checkpoints:
 
     def iterations(self) -> list[int]:
         """Of all checkpoints, good or not; newest first."""
-        if not self.path.is_dir():
+        folder = inside(self.path.parent, self.path.name)
+        if not folder.is_dir():
             return []
-        names = (entry.name for entry in self.path.iterdir())
+        names = (entry.name for entry in folder.iterdir())
         return sorted((int(n) for n in names if n.isdigit() and len(n) == DIGITS), reverse=True)
 
     def save(
@@ -88,6 +91,7 @@ class Checkpoints:
         arrays = {name: np.asarray(array, order="C") for name, array in checkpoint.arrays.items()}
         content = save(arrays, {"taskmix": json.dumps(facts, allow_nan=False)})
         files = {ARRAYS: [content], **(files or {})}
+        inside(self.path.parent, self.path.name)
         target = self._folder(checkpoint.iteration)
         partial = target.with_name(target.name + PARTIAL)
         with explained(f"write {target}"):
@@ -114,16 +118,20 @@ class Checkpoints:
         """A checkpoint, or ``Broken`` unless every bit of it is as it was written."""
         folder = self._folder(iteration)
         with _broken(folder):
-            manifest = json.loads((folder / MANIFEST).read_bytes())
+            inside(self.path.parent, self.path.name, folder.name)
+            manifest = json.loads(read_bytes(folder / MANIFEST))
             if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
                 raise Broken(f"{folder / MANIFEST} is not of a {FORMAT}")
             if manifest.get("version") != VERSION:
                 raise Broken(f"{folder} has version {manifest.get('version')!r}, not {VERSION}")
             files = {name: folder / name for name in manifest["files"]}
             for name, path in files.items():
-                if path.parent != folder or sha256_of(path) != manifest["files"][name]["sha256"]:
+                told = manifest["files"][name]
+                # The size first: it costs nothing, and a file may have holes of any size.
+                same = path.parent == folder and path.lstat().st_size == told["bytes"] <= LARGEST
+                if not same or sha256_of(path) != told["sha256"]:
                     raise Broken(f"{path} is not what was written (wrong checksum)")
-            content = files.pop(ARRAYS).read_bytes()
+            content = read_bytes(files.pop(ARRAYS), LARGEST)
             facts = header(content)
             if facts["run"] not in self.runs or facts["iteration"] != iteration:
                 raise Broken(f"{folder} belongs to another run")
@@ -231,6 +239,24 @@ def from_arrays(
     raise Broken("the arrays have other shapes or types than the learner's")
 
 
+def check_finite(state: State, first: Callable[[], State]) -> None:
+    """Raise ``Broken`` if there are NaNs or infinities where training leaves none.
+
+    The learner's ``first`` state is made only if there are any: it may hold some itself.
+    """
+
+    def finite(tree: State) -> list[bool]:
+        leaves = jax.tree.leaves(tree)
+        known = (leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.inexact))
+        return [bool(jnp.all(jnp.isfinite(leaf))) for leaf in known]
+
+    found = finite(state)
+    if not all(found) and any(
+        begun and not now for begun, now in zip(finite(first()), found, strict=True)
+    ):
+        raise Broken("it holds numbers that are not finite")
+
+
 def _plain(leaf: Any) -> np.ndarray:
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return np.asarray(jax.random.key_data(leaf))
@@ -264,4 +290,6 @@ def _broken(folder: Path) -> Iterator[None]:
     except (ValueError, KeyError, TypeError, RecursionError, safetensors.SafetensorError) as error:
         if isinstance(error, Broken):
             raise
+        if isinstance(error, NotPlain):
+            raise Broken(str(error)) from None
         raise Broken(f"{folder} is damaged ({type(error).__name__})") from None

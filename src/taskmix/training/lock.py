@@ -3,59 +3,57 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from taskmix.files import explained
+from filelock import FileLock, Timeout
+
+from taskmix.files import NotPlain, explained, inside, open_plain
 
 NAME = "lock"
 
 
+class Refused(ValueError):
+    """What was asked for cannot be done in this folder, and nothing in it was changed."""
+
+
 @contextlib.contextmanager
 def owning(folder: Path) -> Iterator[None]:
-    """Be the only process that writes to ``folder``; a ``ValueError`` names one that does.
+    """Be the only process that writes to ``folder``; a ``Refused`` names one that does.
 
     The lock is the operating system's and ends with the process, however that ends: a file
     that a killed process left behind locks nothing.
     """
-    path = folder / NAME
+    path = inside(folder, NAME)
+    # The lock would write into whatever it is: a file that has another name, too, or a FIFO.
+    with contextlib.suppress(FileNotFoundError), open_plain(path) as file:
+        if os.fstat(file.fileno()).st_nlink > 1:
+            raise NotPlain(f"{path} is a file under another name, too; remove it.")
+    lock = FileLock(path, timeout=0, fallback_to_soft=False, on_acquired=_sign)
     with explained(f"write {path}"):
-        descriptor = _open(path)
+        try:
+            lock.acquire()
+        except Timeout:
+            raise Refused(
+                f"{folder} is being written by another process ({_owner(path)}); "
+                f"wait for it to end, or stop it."
+            ) from None
     try:
-        os.truncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode())
         yield
     finally:
         # Removed while it is held, so that no one is robbed of a lock they have just taken.
         with contextlib.suppress(OSError):
             path.unlink()
-        os.close(descriptor)
+        lock.release()
 
 
-def _open(path: Path) -> int:
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _still_there(descriptor, path):
-                return descriptor
-        except BlockingIOError:
-            owner = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
-            os.close(descriptor)
-            raise ValueError(
-                f"{path.parent} is being written by another process ({owner}); "
-                f"wait for it to end, or stop it."
-            ) from None
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
+def _sign(descriptor: int) -> None:
+    os.truncate(descriptor, 0)
+    os.write(descriptor, f"{os.getpid()}\n".encode())
 
 
-def _still_there(descriptor: int, path: Path) -> bool:
-    """Whether the file is the one of that name: its last owner may have removed it."""
-    with contextlib.suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    return False
+def _owner(path: Path) -> str:
+    with contextlib.suppress(OSError), open_plain(path) as file:
+        return file.read(32).decode(errors="replace").strip() or "unknown"
+    return "unknown"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
+from typing import IO, Any, cast
 
 import jax
 import numpy as np
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from taskmix.learner import Info
+from taskmix.names import printable
 from taskmix.training.lives import Happening, Lives
 from taskmix.training.moments import Chunk, Pause
 
@@ -21,6 +23,32 @@ MOST_AT_ONCE = 10
 """Happenings that get a line of their own: a learner may cry wolf with every other batch."""
 
 
+class Forgiving:
+    """A text file that takes everything: when nobody reads it any more, training still goes on."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._gone = False
+
+    def write(self, text: str) -> int:
+        self._attempt(lambda: self._file.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        self._attempt(self._file.flush)
+
+    def _attempt(self, what: Callable[[], object]) -> None:
+        try:
+            if not self._gone:
+                what()
+        except (OSError, ValueError):
+            # A pipe without a reader, a full device, a terminal that was closed, a closed file.
+            self._gone = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
 class TrainingProgress:
     """A bar on a terminal, a few plain lines elsewhere.
 
@@ -29,6 +57,8 @@ class TrainingProgress:
 
     def __init__(self, console: Console, title: str, seeds: Sequence[int], iterations: int) -> None:
         self.console = console
+        if not isinstance(console.file, Forgiving):
+            console.file = cast("IO[str]", Forgiving(console.file))
         self.title = title
         self.seeds = seeds
         self.iterations = iterations
@@ -37,10 +67,11 @@ class TrainingProgress:
         self._lives: list[Lives] = []
         self._told = 0
         self._bar = Progress(
-            TextColumn("{task.description}"),
+            # Names are not ours to colour: [red] may be one of them.
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             TextColumn("{task.completed:.0f}/{task.total:.0f}"),
-            TextColumn("{task.fields[facts]}"),
+            TextColumn("{task.fields[facts]}", markup=False),
             TimeRemainingColumn(),
             console=console,
             disable=not console.is_terminal,
@@ -68,9 +99,10 @@ class TrainingProgress:
         self.tell(f"goes on from iteration {iteration}")
 
     def tell(self, what: str) -> None:
-        self._bar.console.print(
-            f"{self.title}: {what}", highlight=False, markup=False, soft_wrap=True
-        )
+        self._print(f"{self.title}: {what}")
+
+    def _print(self, line: str) -> None:
+        self.console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
 
     def update(self, moment: Chunk | Pause) -> None:
         info = moment.since.info if isinstance(moment, Pause) else moment.info
@@ -98,10 +130,8 @@ class TrainingProgress:
         new.sort(key=lambda one: one[0].offset)
         for happening, seed in new[:MOST_AT_ONCE]:
             whose = f", seed {seed}" if len(self.seeds) > 1 else ""
-            self._bar.console.print(
-                f"{self.title}{whose}: iteration {start + happening.offset}: "
-                f"{_in_words(happening)}",
-                highlight=False,
+            self._print(
+                f"{self.title}{whose}: iteration {start + happening.offset}: {_in_words(happening)}"
             )
         if len(new) > MOST_AT_ONCE:
             self.tell(f"{len(new) - MOST_AT_ONCE} more alarms, births or removals since then")
@@ -121,10 +151,7 @@ class TrainingProgress:
         due = PLAIN_LINES * iteration // self.iterations
         if not self.console.is_terminal and due > self._lines:
             self._lines = due
-            self.console.print(
-                f"{self.title}: iteration {iteration}/{self.iterations}, {facts}",
-                highlight=False,
-            )
+            self._print(f"{self.title}: iteration {iteration}/{self.iterations}, {facts}")
 
     def _facts(self, info: Info, seconds: float) -> str:
         counts = np.asarray(info.alive)[:, -1].sum(axis=-1)

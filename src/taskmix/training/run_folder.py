@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import hashlib
 import json
 import math
@@ -12,23 +13,32 @@ import platform
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
 
 import taskmix
-from taskmix.files import explained, write_json
+from taskmix.files import NotPlain, explained, inside, read_bytes, sha256_of, write_json
 from taskmix.training.lines import Lines
+from taskmix.training.lock import NAME, Refused
 
 LIBRARIES = ("jax", "jaxlib", "equinox", "optax", "numpy")
 
 
-OWN = {"command.json", "config.json"}
-"""What tells a folder of taskmix from one that holds something else."""
-BEGUN = {"lock", *OWN}
-"""All that is in a folder which has just been begun."""
+CONFIG, COMMAND, CHECKSUMS = "config.json", "command.json", "checksums.json"
+RESULTS = ("metrics.jsonl", "events.jsonl", "summary.json")
+"""What comes out of a run. They have checksums when it has ended."""
+LARGEST = 4 << 30
+"""Bytes of one of them."""
+COMMANDS = ("run", "compare", "reproduce")
+"""Those that train, and can be given again."""
+BEGUN = {NAME, COMMAND, CONFIG}
+"""All that may be in a folder which has just been begun, whole or in part."""
+Kind = Literal["run", "comparison"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,15 +61,15 @@ class RunFolder:
         claim(path)
         config = {**config, "software": software()}
         runs = (fingerprint(config),)
-        if (path / "config.json").exists():
-            before = read_json(path / "config.json")
+        if (path / CONFIG).exists():
+            before = read_json(path / CONFIG)
             earlier = before.pop("continues", [])
             check_unchanged(path, before, config, accept)
             runs = tuple(dict.fromkeys([*runs, fingerprint(before), *earlier]))
             if before != config:
-                write_json(path / "config.json", {**config, "continues": runs[1:]})
+                write_json(path / CONFIG, {**config, "continues": runs[1:]})
         else:
-            write_json(path / "config.json", config)
+            write_json(path / CONFIG, config)
         return RunFolder(path, runs, Lines(path / "metrics.jsonl"), Lines(path / "events.jsonl"))
 
     def begin(self, copies: Mapping[str, Path]) -> None:
@@ -78,33 +88,89 @@ class RunFolder:
         Lines(self.path / "journal.jsonl").add({"time": now, "note": what, **facts})
 
     def finish(self, summary: Mapping[str, Any]) -> None:
-        """Write ``summary.json``; a run folder without one is a run that did not end."""
+        """Write ``summary.json`` and, last, checksums: without them a run has not ended."""
         self.events.add({"iteration": summary["iterations"], "event": "finished"})
         write_json(self.path / "summary.json", summary)
+        write_json(self.path / CHECKSUMS, {name: _sum(self.path / name) for name in RESULTS})
 
     def summary(self) -> dict[str, Any] | None:
-        """What came out, if the run has ended."""
+        """What came out, if the run has ended and its results are what it wrote."""
         try:
+            check_results(self.path)
             return read_json(self.path / "summary.json")
-        except ValueError:
+        except NotPlain:
+            raise
+        except (ValueError, OSError):
             return None
 
+    @property
+    def has_results(self) -> bool:
+        """Whether there is something that a run which begins anew would take the place of."""
+        return (self.path / "summary.json").exists()
 
-def claim(path: Path) -> None:
-    """Create a folder, or take an existing one that is empty or one of taskmix."""
-    if (path.exists() and not path.is_dir()) or (path.is_dir() and _foreign(path)):
-        raise FileExistsError(
-            f"{path} already exists and is not an empty folder; choose another folder or remove it."
-        )
+
+def check_results(path: Path) -> None:
+    """Raise a ``ValueError`` unless the results of an ended run are what the run wrote."""
+    sums = read_json(path / CHECKSUMS)
+    for name in RESULTS:
+        told, size = sums.get(name), inside(path, name).stat().st_size
+        # The size first: it costs nothing, and a file may have holes of any size.
+        same = isinstance(told, dict) and told.get("bytes") == size <= LARGEST
+        if not same or _sum(path / name) != told:
+            raise ValueError(
+                f"{path / name} is not what the run wrote (wrong checksum); taskmix resume makes "
+                f"it again from the last checkpoint."
+            )
+
+
+def _sum(path: Path) -> dict[str, Any]:
+    return {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+
+
+def claim(path: Path, kind: Kind = "run") -> None:
+    """Create a folder for a run or a comparison, or take one that is empty or holds one already.
+
+    What it holds is told by the content of its files, before anything is written: many programs
+    have a ``config.json``.
+    """
+    if path.exists() and not path.is_dir():
+        raise Refused(f"{path} already exists and is not a folder; choose another folder.")
+    held = kind_of(path) if path.is_dir() else None
+    if held not in (None, kind):
+        raise Refused(f"{path} holds a {held}; choose another folder for a {kind}, or remove it.")
     with explained(f"create {path}"):
         path.mkdir(parents=True, exist_ok=True)
     if not os.access(path, os.W_OK):
         raise PermissionError(f"{path} is not writable; choose another folder.")
 
 
-def _foreign(path: Path) -> bool:
-    names = {entry.name.removesuffix(".partial") for entry in path.iterdir()}
-    return not names <= BEGUN and not names & OWN
+def kind_of(path: Path) -> Kind | None:
+    """What a folder holds, None for nothing yet; ``Refused`` if it is not of taskmix."""
+    names = {entry.name for entry in path.iterdir()}
+    if CONFIG in names:
+        software = read_json(path / CONFIG).get("software")
+        if isinstance(software, dict) and "taskmix" in software:
+            return "run"
+    elif COMMAND in names:
+        return "run" if read_command(path)[0] == "run" else "comparison"
+    elif {name.removesuffix(".partial") for name in names} <= BEGUN:
+        return None
+    raise Refused(
+        f"{path} already exists and is not a folder of taskmix, nor empty; choose another folder "
+        f"or remove it."
+    )
+
+
+def read_command(path: Path) -> list[str]:
+    """The command that makes a folder, or ``Refused`` if what is there is none of taskmix."""
+    command = read_json(path / COMMAND).get("command")
+    if (
+        not isinstance(command, list)
+        or not all(isinstance(argument, str) for argument in command)
+        or command[:1] not in [[name] for name in COMMANDS]
+    ):
+        raise Refused(f"{path / COMMAND} does not hold a command of taskmix; give it yourself.")
+    return command
 
 
 def fingerprint(config: Mapping[str, Any]) -> str:
@@ -116,7 +182,7 @@ def fingerprint(config: Mapping[str, Any]) -> str:
 def check_unchanged(
     path: Path, before: Mapping[str, Any], after: Mapping[str, Any], accept: Sequence[str]
 ) -> None:
-    """Raise a ``ValueError`` that shows every difference which is not one to ``accept``."""
+    """Raise a ``Refused`` that shows every difference which is not one to ``accept``."""
     was, becomes = dict(_flat(before)), dict(_flat(after))
     changed = [
         name
@@ -132,7 +198,7 @@ def check_unchanged(
     ]
     if len(changed) > SHOWN_CHANGES:
         shown.append(f"{len(changed) - SHOWN_CHANGES} more")
-    raise ValueError(
+    raise Refused(
         f"{path} was begun with other settings: {'; '.join(shown)}. Choose another folder, or "
         f"go on all the same and accept {' '.join(changed[:SHOWN_CHANGES])}."
     )
@@ -158,7 +224,9 @@ def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 def read_json(path: Path) -> dict[str, Any]:
     """An object from a file, or a ``ValueError`` that names the file."""
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_bytes(path))
+    except NotPlain:
+        raise
     except FileNotFoundError:
         raise ValueError(f"{path} is missing; give a folder that taskmix wrote.") from None
     except (ValueError, RecursionError) as error:
@@ -214,10 +282,30 @@ def public_name(part: Any) -> str:
     return part.__name__ if package == "taskmix" else f"{package}:{part.__name__}"
 
 
+@functools.cache
+def sources() -> str:
+    """A fingerprint of the code itself, which may change under the same version."""
+    package = files("taskmix")
+    digest = hashlib.sha256()
+    for name, content in sorted(_python_files(package, "")):
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()[:16]
+
+
+def _python_files(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _python_files(entry, f"{prefix}{entry.name}/")
+        elif entry.name.endswith(".py"):
+            # As it is written on any system.
+            yield prefix + entry.name, entry.read_bytes().replace(b"\r\n", b"\n")
+
+
 def software() -> dict[str, Any]:
     """What computed the run, without anything that names the machine."""
     return {
         "taskmix": taskmix.__version__,
+        "sources": sources(),
         "python": platform.python_version(),
         **{name: version(name) for name in LIBRARIES},
         "system": platform.system(),

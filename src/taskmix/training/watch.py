@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import multiprocessing
 import os
-import select
 import signal
 import socket
 import sys
@@ -15,10 +14,15 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Protocol, runtime_checkable
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+HANG_UP: signal.Signals | None = getattr(signal, "SIGHUP", None)
+"""The terminal was closed; `nohup` lets a program ignore that, and Windows does not know it."""
+SIGNALS = (signal.SIGTERM, signal.SIGINT, *([HANG_UP] if HANG_UP else []))
 PATIENCE = 600.0
 """Seconds without progress before a line says so; ten times the longest chunk if that is more."""
 TICK = 1.0
+GRACE = 5.0
+"""Seconds after a request until a run is ended from outside: what it compiles may take a minute,
+and whoever asked, such as a scheduler, may not wait that long."""
 
 
 class Stopped(Exception):
@@ -47,9 +51,16 @@ class StopRequest:
 class Watch:
     """Says whether to stop, and that nothing happens if nothing does."""
 
-    def __init__(self, request: Request, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        request: Request,
+        tell: Callable[[str], None],
+        leave: Callable[[int], None] = lambda signum: None,
+    ) -> None:
         self._request = request
         self._tell = tell
+        self._leave = leave
+        self._asked_at: float | None = None
         self._since = time.monotonic()
         self._longest = 0.0
         self._told = 0
@@ -65,7 +76,14 @@ class Watch:
         self._since, self._told = now, 0
 
     def look(self) -> None:
-        """Say it once, and again each time that as much time has passed."""
+        """Say it once, and again each time that as much time has passed.
+
+        A run that was asked to stop and did not come to it is left as it is.
+        """
+        if self.asked:
+            self._asked_at = self._asked_at or time.monotonic()
+            if time.monotonic() - self._asked_at > GRACE:
+                self._leave(self.asked)
         idle = time.monotonic() - self._since
         patience = max(PATIENCE, 10 * self._longest)
         if idle > patience * (self._told + 1):
@@ -93,7 +111,7 @@ def watching(watch: Watch) -> Iterator[None]:
 
 @contextlib.contextmanager
 def listening(request: Request, say: Callable[[str], None]) -> Iterator[None]:
-    """Note SIGTERM and SIGINT in ``request`` rather than die of them; a second SIGINT is final.
+    """Note ``SIGNALS`` in ``request`` rather than die of them; a second SIGINT is final.
 
     A thread hears them: the main one may be inside compiled code, for minutes. Does nothing
     outside of the main thread, where Python allows no handlers.
@@ -112,12 +130,17 @@ def listening(request: Request, say: Callable[[str], None]) -> Iterator[None]:
                 if number == signal.SIGINT and request.value == signal.SIGINT:
                     _stop_at_once()
                 request.value = number
-                say(f"{signal.Signals(number).name}: writes a checkpoint and stops")
+                say(f"{signal.Signals(number).name}: stops; what was learned is kept")
 
     thread = threading.Thread(target=listen, name="signals", daemon=True)
     thread.start()
     # The handlers do nothing themselves: what counts is that the number reaches the thread.
-    before = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
+    heard = [
+        number
+        for number in SIGNALS
+        if number != HANG_UP or signal.getsignal(number) is not signal.SIG_IGN
+    ]
+    before = {number: signal.signal(number, lambda *_: None) for number in heard}
     previous = signal.set_wakeup_fd(mouth.fileno(), warn_on_full_buffer=False)
     try:
         yield
@@ -130,21 +153,21 @@ def listening(request: Request, say: Callable[[str], None]) -> Iterator[None]:
         ear.close()
 
 
-def end_with_parent() -> None:
-    """Let this worker process live no longer than the one that started it."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None, "only a worker has a parent to end with"
-
-    def wait() -> None:
-        select.select([parent.sentinel], [], [])
-        os._exit(128 + signal.SIGTERM)
-
-    threading.Thread(target=wait, name="parent", daemon=True).start()
+def abandon(stop: Stopped) -> None:
+    """End this process though the run in it goes on; a worker's end is told by its parent."""
+    name = signal.Signals(stop.signum).name
+    _end(f"{name}: stopped at iteration {stop.iteration}; taskmix resume goes on.", stop.signum)
 
 
 def _stop_at_once() -> None:
+    _end("stopped at once; taskmix resume goes on.", signal.SIGINT)
+
+
+def _end(what: str, signum: int) -> None:
     """As safe as being killed: every file is whole or not there."""
-    print("taskmix: stopped at once; taskmix resume goes on.", file=sys.stderr, flush=True)
+    if multiprocessing.parent_process() is None:
+        with contextlib.suppress(OSError):
+            print(f"taskmix: {what}", file=sys.stderr, flush=True)
     for child in multiprocessing.active_children():
         child.kill()
-    os._exit(128 + signal.SIGINT)
+    os._exit(128 + signum)
