@@ -27,7 +27,7 @@ def spoiled_json(value: Any, draw: random.Random) -> Any:
     for _ in range(draw.choice((1, 1, 2))):
         places = list(_places(value))
         if not places:
-            return draw.choice(HOSTILE)
+            return _hostile(draw)
         holder, key = draw.choice(places)
         kind = draw.randrange(4)
         if kind == 0:
@@ -38,8 +38,13 @@ def spoiled_json(value: Any, draw: random.Random) -> Any:
         elif kind == 2 and isinstance(holder[key], int | float):
             holder[key] = draw.choice((-1, 1, 2, 10**9)) * holder[key] + draw.choice((0, 1, -1))
         else:
-            holder[key] = draw.choice(HOSTILE)
+            holder[key] = _hostile(draw)
     return value
+
+
+def _hostile(draw: random.Random) -> Any:
+    """A copy, as the next change may be one of its own content."""
+    return json.loads(json.dumps(draw.choice(HOSTILE)))
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.fuzz.campaign import case
-from tests.fuzz.mutations import spoiled_json
+from tests.fuzz.mutations import HOSTILE, spoiled_json
 from tests.fuzz.targets import TARGETS, write
 from tests.hostile.limits import Limited
 
@@ -42,3 +42,11 @@ def test_spoiled_json_differs_and_leaves_the_original_alone():
     changed = [spoiled_json(value, draw) for _ in range(50)]
     assert value == {"a": [1, 2, {"b": "c"}], "d": None}
     assert sum(one != value for one in changed) > 40
+
+
+def test_spoiling_leaves_what_is_hostile_as_it_was():
+    draw = random.Random(0)
+    before = repr(HOSTILE)
+    for _ in range(2000):
+        spoiled_json({"a": [1, 2, {"b": "c"}], "d": None}, draw)
+    assert repr(HOSTILE) == before
