@@ -79,7 +79,7 @@ def as_text(values: pl.Series) -> pl.Series:
     """Whole numbers without a point, moments at midnight as dates: value by value.
 
     >>> as_text(pl.Series([1.0, 2.5, 1e30, None])).to_list()
-    ['1', '2.5', '1e30', None]
+    ['1', '2.5', '1e+30', None]
     """
     one = pl.col("value")
     if values.dtype == pl.Float64:
