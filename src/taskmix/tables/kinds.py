@@ -78,12 +78,13 @@ def read_as(kind: Kind, values: pl.Series, where: str, first: int) -> pl.Series:
 def as_text(values: pl.Series) -> pl.Series:
     """Whole numbers without a point, moments at midnight as dates: value by value.
 
-    >>> as_text(pl.Series([1.0, 2.5])).to_list()
-    ['1', '2.5']
+    >>> as_text(pl.Series([1.0, 2.5, 1e30, None])).to_list()
+    ['1', '2.5', '1e+30', None]
     """
     one = pl.col("value")
     if values.dtype == pl.Float64:
-        whole, short = one % 1 == 0, one.cast(pl.Int64, strict=False).cast(pl.String)
+        whole = (one % 1 == 0) & (one.abs() < 2**53)
+        short = one.cast(pl.Int64, strict=False).cast(pl.String)
     elif values.dtype == pl.Datetime:
         whole, short = one.dt.truncate("1d") == one, one.dt.strftime("%Y-%m-%d")
     else:

@@ -32,9 +32,9 @@ def draw(result: TableResult, path: Path) -> Path:
         above.plot(positions, values, label=name, linewidth=width, zorder=10 - number)
     for position in np.flatnonzero(tasks["alarm"].to_numpy()):
         above.axvline(position, color="black", linewidth=0.5, alpha=0.5)
-    above.set_ylabel("\n".join(result.measure.rsplit(" of ", 1)))
+    above.set_ylabel(result.measure.replace(" of ", "\nof "))
     above.set_ylim(bottom=0)
-    above.legend(frameon=False, fontsize="small")
+    above.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
     below.scatter(np.arange(tasks.height), tasks["regime"].to_numpy(), s=4, color="black")
     below.set_yticks(sorted({regime.number for regime in result.regimes}))
     below.set_ylabel("regime\n(-1: none)")
