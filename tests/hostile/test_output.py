@@ -80,4 +80,4 @@ def test_keys_of_a_foreign_run_are_quoted_in_the_command_that_is_suggested(good)
     )
     code, said = quietly(*RUN, "--out", good / "run")
     assert code == 2
-    assert "--accept 'x; rm -r ~\\x1b[1m'" in said
+    assert "accept 'x; rm -r ~\\x1b[1m'" in said

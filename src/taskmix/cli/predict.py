@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 
 from taskmix.cli.flags import parse
+from taskmix.cli.output import Screen
 from taskmix.estimator import predict_table
 
 
@@ -33,4 +33,4 @@ class PredictFlags:
 def main(arguments: Sequence[str]) -> None:
     flags = parse(PredictFlags, arguments, "taskmix predict")
     predict_table(flags.model, flags.support, flags.query, flags.out, flags.level)
-    Console().print(f"predictions: {flags.out}", highlight=False, soft_wrap=True, markup=False)
+    Screen().say(f"predictions: {flags.out}")

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
-from rich.console import Console
 
 from taskmix.cli.flags import parse
+from taskmix.cli.output import Screen
 from taskmix.estimator import run_table
 
 
@@ -54,14 +54,15 @@ def main(arguments: Sequence[str]) -> None:
         "split": flags.split,
         "kind": flags.kind,
     }
-    console = Console(quiet=flags.quiet)
+    screen = Screen()
 
     def say(line: str) -> None:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        if not flags.quiet:
+            screen.say(line)
 
     result = run_table(flags.file, flags.out, flags.seed, progress=say, **columns)
-    shown = Console()
-    shown.print(str(result), highlight=False, markup=False, soft_wrap=True)
+    for line in str(result).splitlines():
+        screen.say(line)
     for name, what in (("results", flags.out), ("figure", flags.out / "result.png")):
-        shown.print(f"{name}: {what}", highlight=False, soft_wrap=True, markup=False)
-    shown.print(f"model: {flags.out / 'model'}", highlight=False, soft_wrap=True, markup=False)
+        screen.say(f"{name}: {what}")
+    screen.say(f"model: {flags.out / 'model'}")

@@ -16,7 +16,7 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 import taskmix
-from taskmix.files import explained, replace
+from taskmix.files import LARGEST_JSON, explained, read_bytes, replace
 from taskmix.tables.blocks import Vocabulary
 from taskmix.tables.defaults import learner_for
 from taskmix.tables.encoding import (
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 FORMAT, VERSION = "taskmix table", 1
 LARGEST = 1 << 26
+LARGEST_ARRAYS = 1 << 30
 """Numbers in a batch; there is no telling what a damaged file says."""
 ARRAYS, MODEL, CHECKSUMS = "model.safetensors", "model.json", "checksums.json"
 
@@ -73,7 +74,7 @@ def save(learner: TableLearner, folder: Path) -> Path:
 def is_table(folder: Path) -> bool:
     """Whether a folder says that it holds a table learner."""
     try:
-        described = json.loads((folder / MODEL).read_bytes())
+        described = json.loads(read_bytes(folder / MODEL))
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(described, dict) and described.get("format") == FORMAT
@@ -84,8 +85,11 @@ def load(folder: Path) -> TableLearner:
     from taskmix.estimator import TableLearner
 
     try:
-        sums = json.loads((folder / CHECKSUMS).read_bytes())
-        contents = {name: (folder / name).read_bytes() for name in (ARRAYS, MODEL)}
+        sums = json.loads(read_bytes(folder / CHECKSUMS))
+        contents = {
+            name: read_bytes(folder / name, largest)
+            for name, largest in ((ARRAYS, LARGEST_ARRAYS), (MODEL, LARGEST_JSON))
+        }
     except (OSError, ValueError) as error:
         raise ValueError(f"{folder} holds no table learner ({error}); save it again.") from None
     for name, content in contents.items():

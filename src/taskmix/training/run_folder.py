@@ -10,6 +10,7 @@ import json
 import math
 import os
 import platform
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -200,7 +201,7 @@ def check_unchanged(
         shown.append(f"{len(changed) - SHOWN_CHANGES} more")
     raise Refused(
         f"{path} was begun with other settings: {'; '.join(shown)}. Choose another folder, or "
-        f"go on all the same and accept {' '.join(changed[:SHOWN_CHANGES])}."
+        f"go on all the same and accept {shlex.join(changed[:SHOWN_CHANGES])}."
     )
 
 
