@@ -11,10 +11,16 @@ Names are imported when they are first used, so that ``import taskmix`` takes no
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+# JAX lets the factorisation of a batch of matrices wait, in a thread of its pool, for work that
+# only threads of this pool do. When as many wait as there are threads, they wait for ever (seen
+# with JAX 0.10.1 and two threads). So there have to be more of them than can wait.
+os.environ.setdefault("PJRT_NPROC", str(max(8, os.cpu_count() or 1)))
 
 # Each name stands here and, for type checkers and editors, in the block below.
 _HOMES = {

@@ -141,11 +141,12 @@ def test_open_gates_make_it_gradient_descent(state, batch):
 
 def test_open_gates_make_the_meta_gradient_that_of_first_order_maml(state, batch):
     learner = dataclasses.replace(SMALL, meta_clip=math.inf)
-    after, _ = jax.jit(learner.step)(dataclasses.replace(state, params=descent(state)), batch, KEY)
+    begun = dataclasses.replace(learner.init(KEY, batch), params=descent(state))
+    after, _ = jax.jit(learner.step)(begun, batch, KEY)
     first_order = Adaptation(steps=3, rate=RATE, clip=math.inf, first_order=True)
     gradient = partial(meta_gradient, SMALL.model, SMALL.likelihood, first_order)
     expected, _ = jax.jit(gradient)(state.params.first, batch)
-    adam, _ = after.optimiser[1]
+    adam, _ = after.optimiser
     chex.assert_trees_all_close(
         adam.mu.first, jax.tree.map(lambda leaf: 0.1 * leaf, expected), rtol=1e-3, atol=1e-6
     )

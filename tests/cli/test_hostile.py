@@ -41,10 +41,10 @@ class Reached(ValueError):
 
 @pytest.fixture
 def begins_no_run(monkeypatch, tmp_path):
-    def reached(*_):
+    def reached(*_, **__):
         raise Reached("would train")
 
-    monkeypatch.setattr("taskmix.cli.run.run_method", reached)
+    monkeypatch.setattr("taskmix.cli.run.fit", reached)
     monkeypatch.chdir(tmp_path)
 
 

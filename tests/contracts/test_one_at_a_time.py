@@ -17,7 +17,6 @@ from taskmix.adaptation import (
     CalibratedGradient,
     Gradient,
     TaskModel,
-    gradient,
     meta_gradient,
     over_rows,
 )
@@ -106,7 +105,7 @@ def test_stand_in_cannot_be_applied_to_two_tasks_at_once(batch):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_meta_gradient_is_the_same_with_any_number_of_threads(batch, threads, monkeypatch):
-    monkeypatch.setattr(gradient, "threads", lambda: threads)
+    monkeypatch.setattr("taskmix.adaptation.means.threads", lambda: threads)
     params = AT_ONCE.init(KEY)
     expected, found = (
         jax.jit(functools.partial(meta_gradient, model, LIKELIHOOD, ADAPTATION))(params, batch)

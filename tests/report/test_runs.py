@@ -108,7 +108,7 @@ def test_a_run_in_progress_has_no_summary_and_maybe_no_events(write_run):
         ("config.json", None, r"config\.json is missing"),
         ("config.json", "{", r"config\.json is not valid JSON"),
         ("config.json", "[]", r"config\.json holds a list"),
-        ("config.json", "{}", "has no 'method'"),
+        ("config.json", "{}", "has no 'phases'"),
         ("metrics.jsonl", None, r"metrics\.jsonl is missing"),
         ("metrics.jsonl", "", "no evaluation yet"),
         ("metrics.jsonl", '{"families": {}}\n{"iter', r"metrics\.jsonl, line 2 is not valid JSON"),

@@ -49,6 +49,7 @@ class CalibratedGradient(Gradient):
 
     Examples
     --------
+    >>> from taskmix.models import MLP
     >>> CalibratedGradient(MLP(hidden=(8,)), parts=3).exact
     False
     """
