@@ -14,10 +14,14 @@ core (so that other processes matter less) and wall time on more.
 
 from __future__ import annotations
 
+import json
 import os
+import resource
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -170,8 +174,8 @@ def torch_params(model: Conv4, params: Conv4Params) -> list:
     return [torch.tensor(np.array(array)) for array in (*arrays, weight, params.head.bias)]
 
 
-def milliseconds(candidates: dict[str, Iterate], repeats: int) -> dict[str, float]:
-    """Median time of each candidate; they take turns."""
+def seconds(candidates: dict[str, Iterate], repeats: int) -> dict[str, list[float]]:
+    """Times of each candidate; they take turns."""
     clock = time.process_time if len(os.sched_getaffinity(0)) == 1 else time.perf_counter
     first = {name: iterate() for name, iterate in candidates.items()}
     # Random images nearly tie in pools, and five steps at 84x84 amplify the rounding of float32 to
@@ -183,11 +187,25 @@ def milliseconds(candidates: dict[str, Iterate], repeats: int) -> dict[str, floa
             started = clock()
             iterate()
             times[name].append(clock() - started)
-    return {name: 1e3 * statistics.median(spent) for name, spent in times.items()}
+    return times
+
+
+def operations(model: Conv4, start: Conv4Params, batch: TaskBatch, steps: int) -> float:
+    """Floating-point operations of one meta-gradient of ours, as XLA counts them.
+
+    It counts the body of a loop once, so one task is counted and multiplied.
+    """
+    adaptation = Adaptation(steps, RATE, clip=float("inf"))
+    one = jax.tree.map(lambda leaf: leaf[:1], batch)
+    program = jax.jit(partial(meta_gradient, model, Categorical(), adaptation))
+    return TASKS * float(program.lower(start, one).compile().cost_analysis()["flops"])
 
 
 def main(
-    cores: tuple[int, ...] = (0,), sizes: tuple[int, ...] = (32, 84), repeats: int = 9
+    cores: tuple[int, ...] = (0,),
+    sizes: tuple[int, ...] = (32, 84),
+    repeats: int = 9,
+    json_out: Path | None = None,
 ) -> None:
     """Time meta-gradients.
 
@@ -195,6 +213,7 @@ def main(
         cores: The cores to run on; both libraries use as many threads.
         sizes: Widths of the square images.
         repeats: How often each candidate is timed.
+        json_out: File for the results.
     """
     # Before either library starts its threads.
     os.sched_setaffinity(0, cores)
@@ -202,6 +221,7 @@ def main(
     names = ("taskmix", f"mixture of {COMPONENTS}", "PyTorch", "PyTorch, channels last")
     for heading in ("size", "inner steps", *names, *[f"{name} / taskmix" for name in names[1:]]):
         table.add_column(heading, justify="right")
+    rows = []
     for size in sizes:
         model, batch = Conv4(size=size), random_batch(size)
         start = model.init(jax.random.key(0))
@@ -212,10 +232,16 @@ def main(
                 names[2]: pytorch(model, start, batch, steps, channels_last=False),
                 names[3]: pytorch(model, start, batch, steps, channels_last=True),
             }
-            cost = milliseconds(candidates, repeats)
+            times = seconds(candidates, repeats)
+            flops = operations(model, start, batch, steps)
+            rows.append({"size": size, "steps": steps, "seconds": times, "flops": flops})
+            cost = {name: 1e3 * statistics.median(spent) for name, spent in times.items()}
             ratios = [f"{cost[name] / cost['taskmix']:.2f}" for name in names[1:]]
             table.add_row(str(size), str(steps), *[f"{cost[n]:.0f}" for n in names], *ratios)
     Console().print(table)
+    if json_out is not None:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        json_out.write_text(json.dumps({"rows": rows, "peak_memory": peak}))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""Do a few statistics of the images tell through which filter a task is seen?
+"""Do the images of a task tell through which filter it is seen, before any label is looked at?
 
-Fits a Gaussian with independent statistics to half of the classes under each filter and
-classifies images of the other half, one at a time and in sets of five. Without a store it takes
-the built-in glyphs.
+Compares two descriptions of images, six statistics made by hand and the responses of random
+convolutions, under the model of inputs of the mixture: one row per filter follows tasks of half of
+the classes, batch by batch, and tasks of the other half are given to the row with the largest
+density. Without a store it takes the built-in glyphs.
 
     python benchmarks/input_statistics.py STORE --size 32
 """
@@ -10,6 +11,8 @@ the built-in glyphs.
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -20,29 +23,38 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from taskmix.mixture.inputs import SUPPORT, Inputs
 from taskmix.stores import ImageSplit, open_store, resized
 from taskmix.stores.glyphs import glyph_split
+from taskmix.streams import image_features, image_statistics
 from taskmix.streams.filters import FILTERS
-from taskmix.streams.image_statistics import STATISTICS, image_statistics
 
-SET = 5
-"""Images that are classified together, as those of a task with five ways and one shot."""
-
-FLOOR = 0.1
-"""Least standard deviation of a fitted Gaussian; a grey filter leaves colours none."""
+DESCRIPTIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "six statistics": image_statistics,
+    "random convolutions": image_features,
+}
+BATCH = 5
+"""Tasks that a row follows at a time."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Flags:
-    """Measure the statistics of images under every filter."""
+    """Recognise filters by the inputs of tasks."""
 
     store: Annotated[Path | None, tyro.conf.Positional] = None
     """Folder that ``taskmix data prepare`` wrote."""
     split: str = "train"
     size: int = 32
     """Pixels a side."""
-    images: int = 40
+    images: int = 20
     """Of each class; a class that has fewer is left out."""
+    way: int = 5
+    """Images of a task, each of another class."""
+    learned: tuple[int, ...] = (10, 40, 150)
+    """Tasks of each filter that the model has seen."""
+    asked: int = 150
+    """Tasks of each filter that it is asked about."""
+    seed: int = 0
 
 
 def load(flags: Flags) -> np.ndarray:
@@ -58,79 +70,76 @@ def load(flags: Flags) -> np.ndarray:
     return images.reshape(*chosen.shape, *images.shape[1:]).astype(np.float32) / 255
 
 
-def sets(values: np.ndarray, together: int) -> np.ndarray:
-    """Mean statistics of sets of images, which are of as many classes."""
-    flat = values.swapaxes(0, 1).reshape(-1, values.shape[-1])
-    whole = flat[: len(flat) // together * together]
-    return whole.reshape(-1, together, values.shape[-1]).mean(axis=1)
+def described(images: np.ndarray, describe: Callable[[jax.Array], jax.Array]) -> np.ndarray:
+    """Axes (filters, classes, images, numbers)."""
+    found = []
+    for filtered in FILTERS.values():
+        measured = jax.jit(lambda x, filtered=filtered: describe(filtered(x)))
+        found.append(np.stack([np.asarray(measured(jnp.asarray(x))) for x in images]))
+    return np.stack(found)
 
 
-def log_density(values: np.ndarray, fitted: np.ndarray) -> np.ndarray:
-    """Of each row of ``values`` under the Gaussian of the rows ``fitted``."""
-    mean, deviation = fitted.mean(axis=0), np.maximum(fitted.std(axis=0), FLOOR)
-    return np.sum(-0.5 * ((values - mean) / deviation) ** 2 - np.log(deviation), axis=-1)
+def tasks(numbers: np.ndarray, count: int, way: int, rng: np.random.Generator) -> np.ndarray:
+    """Means over one image each of ``way`` classes, with axes (filters, tasks, numbers)."""
+    _, classes, images, _ = numbers.shape
+    chosen = np.stack([rng.choice(classes, way, replace=False) for _ in range(count)])
+    return numbers[:, chosen, rng.integers(images, size=chosen.shape)].mean(axis=2)
 
 
-def confusion(of: dict[str, np.ndarray], together: int) -> np.ndarray:
-    """Part of the sets seen through the filter of a row that are taken for that of a column."""
-    fitted = [sets(values[::2], together) for values in of.values()]
-    rows = []
-    for values in of.values():
-        held_out = sets(values[1::2], together)
-        taken_for = np.argmax([log_density(held_out, other) for other in fitted], axis=0)
-        rows.append(np.bincount(taken_for, minlength=len(of)) / len(taken_for))
-    return np.array(rows)
+def densities(seen: np.ndarray, asked: np.ndarray) -> np.ndarray:
+    """Of the tasks asked about under the row of each filter: axes (filters, tasks, rows)."""
+    filters, count, width = seen.shape
+    model, observe = Inputs.begin(filters + 1, width), jax.jit(Inputs.observe)
+    for first, one in itertools.product(range(0, count, BATCH), range(filters)):
+        some = jnp.asarray(seen[one, first : first + BATCH])
+        weights = jnp.zeros((len(some), filters + 1)).at[:, jnp.array([one, filters])].set(1)
+        model = observe(model, some, some, weights)
+    return np.asarray(model.log_density(jnp.asarray(asked), SUPPORT))[..., :-1]
+
+
+def areas(found: np.ndarray) -> np.ndarray:
+    """For every pair of filters: how often a task of the one has the larger ratio of densities."""
+    filters = len(found)
+    table = np.full((filters, filters), np.nan)
+    for one, other in itertools.permutations(range(filters), 2):
+        own = found[one, :, one] - found[one, :, other]
+        foreign = found[other, :, one] - found[other, :, other]
+        above = (own[:, None] > foreign).mean() + 0.5 * (own[:, None] == foreign).mean()
+        table[one, other] = above
+    return table
 
 
 def main(flags: Flags) -> None:
-    images = load(flags)
-    of = {}
-    for name, filtered in FILTERS.items():
-        measured = jax.jit(lambda x, filtered=filtered: image_statistics(filtered(x)))
-        of[name] = np.stack([np.asarray(measured(jnp.asarray(x))) for x in images])
-    console = Console(width=110)
-    title = f"{images[..., 0, 0, 0].size:,} images of {flags.size} pixels"
-    console.print(moments(of, title))
-    for name in of:
-        console.print(correlations(of[name], name))
-    for together in (1, SET):
-        console.print(confusions(of, together))
+    images, console = load(flags), Console(width=130)
+    summary = Table(title=f"{len(FILTERS)} filters, {flags.way} images per task")
+    for heading in ("description", "tasks seen per filter", "routed right", "mean AUC", "worst"):
+        summary.add_column(heading, justify="left" if heading == "description" else "right")
+    names = list(FILTERS)
+    for description, describe in DESCRIPTIONS.items():
+        numbers = described(images, describe)
+        for learned in flags.learned:
+            rng = np.random.default_rng(flags.seed)
+            seen = tasks(numbers[:, ::2], learned, flags.way, rng)
+            asked = tasks(numbers[:, 1::2], flags.asked, flags.way, rng)
+            found = densities(seen, asked)
+            right = np.mean(found.argmax(axis=-1) == np.arange(len(names))[:, None])
+            area = areas(found)
+            worst = np.unravel_index(np.nanargmin(area), area.shape)
+            pair = f"{np.nanmin(area):.3f} ({names[worst[0]]} / {names[worst[1]]})"
+            summary.add_row(
+                description, str(learned), f"{right:.1%}", f"{np.nanmean(area):.3f}", pair
+            )
+        console.print(_matrix(f"{description}: AUC of each pair of filters", names, area))
+    console.print(summary)
 
 
-def table(title: str, *headings: str) -> Table:
-    made = Table(title=title)
-    for place, heading in enumerate(headings):
-        made.add_column(heading, justify="right" if place else "left")
-    return made
-
-
-def moments(of: dict[str, np.ndarray], title: str) -> Table:
-    made = table(f"mean and standard deviation, {title}", "filter", *STATISTICS)
-    for name, values in of.items():
-        mean, deviation = values.mean((0, 1)), values.std((0, 1))
-        cells = [f"{m:.2f} ± {d:.2f}" for m, d in zip(mean, deviation, strict=True)]
-        made.add_row(name, *cells)
-    return made
-
-
-def correlations(values: np.ndarray, name: str) -> Table:
-    made = table(f"correlations, {name}", "", *STATISTICS)
-    flat = values.reshape(-1, len(STATISTICS))
-    # A constant statistic has correlation zero.
-    scaled = (flat - flat.mean(axis=0)) / np.maximum(flat.std(axis=0), 1e-4)
-    for statistic, row in zip(STATISTICS, scaled.T @ scaled / len(flat), strict=True):
-        made.add_row(statistic, *(f"{x:.2f}" for x in row))
-    return made
-
-
-def confusions(of: dict[str, np.ndarray], together: int) -> Table:
-    shares = confusion(of, together)
-    what = "single images" if together == 1 else f"means of {together} images"
-    title = f"taken for, {what}: {np.diag(shares).mean():.2%} right"
-    made = table(title, "seen through", *of)
-    for name, row in zip(of, shares, strict=True):
-        made.add_row(name, *(f"{x:.2%}" for x in row))
-    return made
+def _matrix(title: str, names: list[str], area: np.ndarray) -> Table:
+    table = Table(title=title)
+    for heading in ("", *names):
+        table.add_column(heading, justify="right")
+    for name, row in zip(names, area, strict=True):
+        table.add_row(name, *("" if np.isnan(one) else f"{one:.3f}" for one in row))
+    return table
 
 
 if __name__ == "__main__":

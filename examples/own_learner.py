@@ -39,6 +39,7 @@ class Ridge:
     def init(self, key, example):
         return RidgeState(jnp.zeros(()))
 
+    @tm.protected
     def step(self, state, batch, key):
         batch = batch.without_padding_values()
 

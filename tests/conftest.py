@@ -1,15 +1,16 @@
 """Strictness that costs nothing at run time: shapes are checked in every call of a test."""
 
 import os
-import tempfile
-from collections.abc import Iterator
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# JAX is imported here before taskmix, which asks for the same.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import hypothesis
 import jax
 import pytest
 from jaxtyping import install_import_hook
+from tests.compiling import QUICKLY
 
 install_import_hook("taskmix", "beartype.beartype")
 
@@ -24,27 +25,25 @@ hypothesis.settings.load_profile("taskmix")
 def pytest_configure(config: pytest.Config) -> None:
     """Compile quickly, unless what is run takes far longer than its compilation.
 
-    This leaves out the optimisation of machine code and makes that code in the quickest way; XLA's
-    own passes, which decide what is computed and in which order, stay as they are. Tests of
-    gradients ask for the code that users get, and slow ones get it.
+    Tests of gradients ask for the code that users get, and slow ones get it.
     """
     if config.option.markexpr not in ("slow", "soak"):
-        os.environ["XLA_FLAGS"] = (
-            f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0"
-            " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
-        )
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICKLY}"
 
 
 @pytest.fixture(autouse=True, scope="session")
-def compiled_once() -> Iterator[None]:
+def compiled_once(pytestconfig: pytest.Config) -> None:
     """Tests that build the same program again take the machine code of the first one.
 
-    It is kept for this process and this session alone: nothing is left over from other code, and
-    no other process, which a test may kill while it writes, has a part in it.
+    It is kept beside pytest's own cache, for all workers and the next sessions: the name of an
+    entry follows from the whole program, so nothing is left over from other code. A folder that
+    JAX was told of is used instead.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        jax.config.update("jax_compilation_cache_dir", folder)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
-        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-        yield
-        jax.config.update("jax_compilation_cache_dir", None)
+    from taskmix.compiled import keep_programs
+
+    if not jax.config.jax_compilation_cache_dir:
+        kept = pytestconfig.cache.mkdir("programs")
+        kept.chmod(0o700)
+        os.environ["TASKMIX_CACHE"] = str(kept)
+        keep_programs()
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from taskmix.learner import LEVELS, Mix, Prediction
+from taskmix.learner import Prediction
+from taskmix.prediction import LEVELS, Mix
 
 CUMULATIVE = jax.jit(jax.vmap(Mix.cumulative, (None, 0)))
 """Of one mixture at several values."""

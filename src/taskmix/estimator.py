@@ -9,17 +9,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from taskmix.files import explained
+from taskmix.compiled import keep_programs
+from taskmix.numerics import known_faults
 from taskmix.tables.answers import TablePrediction, answer
-from taskmix.tables.defaults import settings_for
-from taskmix.tables.example import example_table
-from taskmix.tables.flow import Course, Prepared, chosen_for, labels_for, surveyed
+from taskmix.tables.defaults import in_words, settings_for
+from taskmix.tables.flow import Course, chosen_for, labels_for, surveyed
 from taskmix.tables.grouping import Splitter
+from taskmix.tables.keeping import Keeper
 from taskmix.tables.model import TableModel
+from taskmix.tables.prepared import Prepared
 from taskmix.tables.problems import problem
 from taskmix.tables.reading import Table, table_of
 from taskmix.tables.result import TableResult
-from taskmix.tables.saving import is_table, load, save
+from taskmix.tables.saving import save
 from taskmix.tables.schema import Schema, schema_of
 
 LOG = logging.getLogger("taskmix")
@@ -37,21 +39,31 @@ class TableLearner:
 
     Parameters
     ----------
-    task : column, or several, whose values together name the task of a row.
-    target : column to predict. Columns may be made of others: ``"log(count)"``,
+    task
+        Column, or several, whose values together name the task of a row.
+    target
+        Column to predict. Columns may be made of others: ``"log(count)"``,
         ``"taken/capacity"``, ``"date:day"`` (also hour, week, month, year).
-    time : column that gives the order of tasks, and of rows in a task; without it they come in
+    time
+        Column that gives the order of tasks, and of rows in a task; without it they come in
         the order of the table.
-    inputs : columns to predict from; without it all but the target and the task.
-    support : rows of a task that are known; by default a quarter of a task, at most 16.
-    split : ``"first"`` rows are known, ``"random"`` ones, or the name of a column that says so.
-    kind : ``"regression"``, ``"classification"``, or None: texts, and numbers of which there are
-        only two, are classes.
-    seed : decides what is random, also which rows are known.
-    batch, updates : tasks per batch and updates of the learner per batch; by default from the
-        number of tasks.
-    hidden : units of the hidden layers.
-    settings : further settings of the ``OnlineMixture``.
+    inputs
+        Columns to predict from; without it all but the target and the task.
+    support
+        Rows of a task that are known; by default a quarter of a task, at most 16.
+    split
+        ``"first"`` rows are known, ``"random"`` ones, or the name of a column that says so.
+    kind
+        ``"regression"``, ``"classification"``, or None: texts, and numbers of which there
+        are only two, are classes.
+    seed
+        Decides what is random, also which rows are known.
+    batch, updates
+        Tasks per batch, and updates per batch; by default from the number of tasks.
+    hidden
+        Units of the hidden layers.
+    settings
+        Further settings of the ``OnlineMixture``.
 
     After a fit: ``chosen_`` (settings that were chosen), ``result_`` (of the last fit),
     ``labels_`` (classes, or None), ``n_features_in_`` (numbers per row).
@@ -98,13 +110,31 @@ class TableLearner:
         self.settings = settings
 
     def fit_online(
-        self, frame: Any, rivals: bool = True, progress: Callable[[str], None] | None = None
+        self,
+        frame: Any,
+        rivals: bool = True,
+        progress: Callable[[str], None] | None = None,
+        kept: Callable[[Table], Keeper | None] | None = None,
     ) -> TableResult:
         """Begin anew: predict every task of a table before learning from it.
 
-        ``frame`` is the path of a CSV (compressed or not) or Parquet file, a frame of pandas,
-        polars or pyarrow, or an iterator of rows (dictionaries) or frames. ``rivals`` measures
-        what a user would try instead on the same tasks. ``progress`` gets lines to show.
+        Parameters
+        ----------
+        frame
+            Path of a CSV (compressed or not) or Parquet file, a frame of pandas, polars or
+            pyarrow, or an iterator of rows (dictionaries) or of frames.
+        rivals
+            Whether to measure what one would try instead on the same tasks.
+        progress
+            Gets lines to show.
+        kept
+            Called when the table has been looked at: gives what writes checkpoints, and goes on
+            from them. ``taskmix.run_table`` has one.
+
+        Returns
+        -------
+        TableResult
+            Error with interval, that of rivals, regimes, alarms, one row per task and prediction.
         """
         self._check()
         table = table_of(frame)
@@ -122,21 +152,49 @@ class TableLearner:
         say = LOG.info if progress is None else progress
         size = "rows as they come" if found.rows is None else f"{found.rows} rows"
         of = "" if found.tasks is None else f", {found.tasks} tasks"
-        say(f"{table.where}: {size}{of}; {_said(chosen)}")
+        say(f"{table.where}: {size}{of}; {in_words(chosen)}")
         split = Splitter(chosen["support"], how, self.seed)
         self.prepared_ = Prepared(schema, self.labels_, split)
         self.chosen_ = chosen
-        return self._run(table, found, None, rivals, say)
+        return self._run(table, found, None, rivals, say, None if kept is None else kept(table))
 
     def fit(self, frame: Any, y: None = None) -> TableLearner:
-        """``fit_online`` without rivals; returns the learner, as scikit-learn's do."""
+        """``fit_online`` without rivals, as scikit-learn's estimators have it.
+
+        Parameters
+        ----------
+        frame
+            A table as in ``fit_online``.
+        y
+            Not used: the target is a column of the table.
+
+        Returns
+        -------
+        TableLearner
+            Itself.
+        """
         self.fit_online(frame, rivals=False)
         return self
 
     def partial_fit(
         self, frame: Any, y: None = None, progress: Callable[[str], None] | None = None
     ) -> TableLearner:
-        """Go on with more tasks of the same columns; ``result_`` is of these alone."""
+        """Go on with more tasks of the same columns; ``result_`` is of these alone.
+
+        Parameters
+        ----------
+        frame
+            A table as in ``fit_online``.
+        y
+            Not used: the target is a column of the table.
+        progress
+            Gets lines to show.
+
+        Returns
+        -------
+        TableLearner
+            Itself.
+        """
         if not hasattr(self, "model_"):
             self.fit_online(frame, rivals=False, progress=progress)
             return self
@@ -149,10 +207,22 @@ class TableLearner:
     def predict(self, support: Any, query: Any) -> TablePrediction:
         """Predict the rows of ``query`` from those of ``support`` with the same task.
 
-        Both are tables like those of ``fit_online``, of thousands of tasks if need be; ``query``
-        needs no target. Nothing is learned. A task without a known row is an error.
+        Nothing is learned. A task without a known row is an error.
+
+        Parameters
+        ----------
+        support
+            A table as in ``fit_online`` with known rows, of thousands of tasks if need be.
+        query
+            A table with the rows to predict; it needs no target.
+
+        Returns
+        -------
+        TablePrediction
+            Mean, interval, regime and novelty of each row of the query, in their order.
         """
         model = self._fitted()
+        keep_programs()
         tables = table_of(support), table_of(query)
         schema = dataclasses.replace(self.prepared_.schema, known=None, time=None)
         self._check_columns(tables[0], schema)
@@ -160,16 +230,49 @@ class TableLearner:
         return answer(model, dataclasses.replace(self.prepared_, schema=schema), *tables)
 
     def save(self, path: str | Path) -> Path:
-        """Write everything that was learned into a folder; ``taskmix.load`` reads it."""
+        """Write everything that was learned into a folder; ``taskmix.load`` reads it.
+
+        Parameters
+        ----------
+        path
+            Folder to create.
+
+        Returns
+        -------
+        Path
+            The folder.
+        """
         self._fitted()
         return save(self, Path(path))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name, as scikit-learn asks for them."""
+        """Parameters by name, as scikit-learn asks for them.
+
+        Parameters
+        ----------
+        deep
+            Makes no difference: no parameter is an estimator with parameters of its own.
+
+        Returns
+        -------
+        dict of str to anything
+            What the learner was made with.
+        """
         return {name: getattr(self, name) for name in self._names()}
 
     def set_params(self, **params: Any) -> TableLearner:
-        """Change parameters; an unknown name is an error."""
+        """Change parameters; an unknown name is an error.
+
+        Parameters
+        ----------
+        **params
+            New values by name.
+
+        Returns
+        -------
+        TableLearner
+            Itself.
+        """
         for name, value in params.items():
             if name not in self._names():
                 raise ValueError(
@@ -177,6 +280,21 @@ class TableLearner:
                 )
             setattr(self, name, value)
         return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """What scikit-learn's ``check_is_fitted`` asks."""
+        return hasattr(self, "model_")
+
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn asks before it checks an estimator: this one takes tables."""
+        from sklearn.utils import InputTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type=None,
+            target_tags=TargetTags(required=False),
+            input_tags=InputTags(two_d_array=False, string=True, allow_nan=True),
+            no_validation=True,
+        )
 
     def __repr__(self) -> str:
         usual = {
@@ -197,9 +315,13 @@ class TableLearner:
         model: TableModel | None,
         rivals: bool,
         say: Callable[[str], None],
+        keeper: Keeper | None = None,
     ) -> TableResult:
+        keep_programs()
+        for fault in known_faults():
+            LOG.warning(fault)
         course = Course(self.prepared_, self.chosen_, self.seed, rivals, say)
-        self.model_, self.result_ = course.run(table, found, model)
+        self.model_, self.result_ = course.run(table, found, model, keeper)
         self.n_features_in_ = self.model_.encoding.width
         return self.result_
 
@@ -226,59 +348,3 @@ class TableLearner:
         for name in schema.sources:
             if name not in table.names:
                 raise problem(table.where, "there is no such column, but it was learned.", name)
-
-
-def run_table(
-    source: Any,
-    out: str | Path,
-    seed: int = 0,
-    progress: Callable[[str], None] | None = None,
-    **columns: Any,
-) -> TableResult:
-    """Fit a ``TableLearner`` with these ``columns`` and write all that came out into a folder.
-
-    ``out`` gets result.json, tasks.csv, predictions.csv, result.png and, in ``model``, the
-    learner. Without a ``source`` it is the example of ``taskmix.tables.example``.
-    """
-    if source is None:
-        if columns.get("target"):
-            raise ValueError("Columns are given but no table; give the file of the table first.")
-        example = example_table()
-        if progress is not None:
-            progress(f"no file is given, so this is an example: {example.name}")
-        source, columns = example.frame, example.columns
-    for name in ("task", "target"):
-        if not columns.get(name):
-            known = ", ".join(table_of(source).names[:20])
-            raise ValueError(f"No {name} column is given; the table has {known}.")
-    learner = TableLearner(**columns, seed=seed)
-    result = learner.fit_online(source, progress=progress)
-    result.save(out)
-    learner.save(Path(out) / "model")
-    return result
-
-
-def predict_table(
-    model: str | Path, support: Any, query: Any, out: str | Path, level: float = 0.9
-) -> Path:
-    """Predict ``query`` from ``support`` by a saved learner, into a CSV or Parquet file."""
-    path = Path(model)
-    if not is_table(path) and is_table(path / "model"):
-        path = path / "model"
-    found = load(path).predict(support, query).frame(level)
-    out = Path(out)
-    with explained(f"write {out}"):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        if out.suffix == ".parquet":
-            found.write_parquet(out)
-        else:
-            found.write_csv(out)
-    return out
-
-
-def _said(chosen: Mapping[str, Any]) -> str:
-    """The settings in words."""
-    return (
-        f"{chosen['kind']}, support {chosen['support']} ({chosen['split']}), "
-        f"{chosen['batch']} tasks per batch, {chosen['updates']} update(s) per batch"
-    )

@@ -108,6 +108,39 @@ def replace(path: Path, content: bytes | Iterable[bytes]) -> None:
         sync(path.parent)
 
 
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A new file to write to, which takes the place of an old one once it is whole."""
+    inside(path.parent, path.name)
+    partial = path.with_name(path.name + ".partial")
+    with explained(f"write {path}"):
+        with contextlib.suppress(FileNotFoundError):
+            partial.unlink()
+        with create(partial) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+        sync(path.parent)
+
+
+def replace_all(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Put several new files, which belong together, in the place of old ones.
+
+    All are on disk before the first gets its name, so that old and new ones are mixed for no
+    longer than it takes to rename them; checksums must tell.
+    """
+    partials = {name: inside(folder, name).with_name(f"{name}.partial") for name in contents}
+    with explained(f"write {folder}"):
+        for name, partial in partials.items():
+            with contextlib.suppress(FileNotFoundError):
+                partial.unlink()
+            write_bytes(partial, contents[name])
+        for name, partial in partials.items():
+            partial.replace(folder / name)
+        sync(folder)
+
+
 def write_bytes(path: Path, content: bytes | Iterable[bytes]) -> None:
     """Write a new file, as a whole or block by block, and wait until it is on disk."""
     with create(path) as file:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
@@ -12,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from taskmix.likelihood import Likelihood
+from taskmix.prediction import Prediction as Prediction
 from taskmix.tasks import Examples, Hints, TaskBatch
 
 State = Any
@@ -69,109 +72,6 @@ class Info(eqx.Module):
         return self.alive.sum(axis=-1)
 
 
-LEVELS = (*(level / 20 for level in range(1, 20)), 0.975, 0.99, 0.999)
-"""Probabilities of intervals whose widths a learner may keep; others lie in between."""
-
-
-class Mix(eqx.Module):
-    """A mixture of symmetric distributions, one per cluster and one for the background."""
-
-    weights: Float[Array, "*tasks parts"]
-    mean: Float[Array, "*tasks parts query outputs"]
-    deviation: Float[Array, "*tasks parts query outputs"]
-    """Standard deviations."""
-    widths: Float[Array, "*tasks parts levels"]
-    """Half the width of each part's own intervals of ``LEVELS``, in its standard deviations."""
-
-    def quantile(self, level: float) -> Float[Array, "*tasks query outputs"]:
-        """By bisection; the parts bracket what they are a mixture of."""
-        reach = 2 * self.widths[..., -1][..., None, None] * self.deviation
-        low, high = jnp.min(self.mean - reach, axis=-3), jnp.max(self.mean + reach, axis=-3)
-
-        def halve(_: Int[Array, ""], bounds: tuple[Array, Array]) -> tuple[Array, Array]:
-            low, high = bounds
-            middle = (low + high) / 2
-            above = self.cumulative(middle) > level
-            return jnp.where(above, low, middle), jnp.where(above, middle, high)
-
-        low, high = jax.lax.fori_loop(0, 40, halve, (low, high))
-        quantile: Array = (low + high) / 2
-        return quantile
-
-    def cumulative(
-        self, y: Float[Array, "*tasks query outputs"]
-    ) -> Float[Array, "*tasks query outputs"]:
-        """Probability of a target below ``y``."""
-        distance = (y[..., None, :, :] - self.mean) / self.deviation
-        inside = _interpolated(jnp.abs(distance), self.widths[..., None, None, :])
-        below = 0.5 + 0.5 * jnp.sign(distance) * inside
-        return jnp.sum(self.weights[..., None, None] * below, axis=-3)
-
-
-def _interpolated(
-    distance: Float[Array, "*#values"], widths: Float[Array, "*#values levels"]
-) -> Float[Array, "*#values"]:
-    """Probability of less than a distance, given the ``widths`` that have the ``LEVELS``.
-
-    Between two of them it is linear; beyond the last, the rest falls with the third power.
-    """
-    levels = jnp.asarray((0.0, *LEVELS))
-    widths = jnp.concatenate([jnp.zeros_like(widths[..., :1]), widths], axis=-1)
-    widths = jnp.maximum(widths, 1e-9 * jnp.arange(1, levels.size + 1))
-    distance = distance[..., None]
-    step = jnp.clip((distance - widths[..., :-1]) / jnp.diff(widths, axis=-1), 0, 1)
-    inside = jnp.sum(jnp.nan_to_num(step) * jnp.diff(levels), axis=-1)
-    beyond = jnp.minimum(widths[..., -1] / jnp.maximum(distance[..., 0], 1e-9), 1)
-    return inside + (1 - levels[-1]) * (1 - beyond**3)
-
-
-class Prediction(eqx.Module):
-    """The predictive distribution for the query of one task, and what it was made of.
-
-    What a learner does not know is None.
-
-    Examples
-    --------
-    >>> mean = jnp.zeros((2, 1))
-    >>> prediction = Prediction(mean, mean[None], jnp.ones(1), variance=jnp.ones((2, 1)))
-    >>> low, high = prediction.interval(0.9)
-    >>> round(float(high[0, 0]), 2)
-    1.64
-    """
-
-    mean: Float[Array, "*tasks query outputs"]
-    """Predictive mean, or class probabilities."""
-    components: Float[Array, "*tasks clusters query outputs"]
-    """What each cluster alone would predict."""
-    responsibilities: Float[Array, "*tasks clusters"]
-    """Posterior probability of each cluster given the support set; 0 for dead ones."""
-    variance: Float[Array, "*tasks query outputs"] | None = None
-    """Noise, uncertainty within the clusters and disagreement between them."""
-    noise: Float[Array, "*tasks query outputs"] | None = None
-    """The part of it that more support examples would not take away."""
-    mix: Mix | None = None
-    """What intervals are made of; None: a normal distribution."""
-    background: Float[Array, "*tasks"] | None = None
-    """Posterior probability that no cluster explains the support set."""
-    novelty: Float[Array, "*tasks"] | None = None
-    """From 0 to 1: how untypical the support set is of every cluster."""
-
-    def interval(
-        self, level: float = 0.9
-    ) -> tuple[Float[Array, "*tasks query outputs"], Float[Array, "*tasks query outputs"]]:
-        """Lower and upper bounds that should hold a target with probability ``level``."""
-        if not 0 < level < 1:
-            raise ValueError(f"level is {level}; it must lie between 0 and 1.")
-        if self.variance is None:
-            raise ValueError(
-                "This learner does not know how uncertain it is; use one with a Bayesian head."
-            )
-        if self.mix is not None:
-            return self.mix.quantile((1 - level) / 2), self.mix.quantile((1 + level) / 2)
-        half = jax.scipy.stats.norm.ppf((1 + level) / 2) * jnp.sqrt(self.variance)
-        return self.mean - half, self.mean + half
-
-
 @runtime_checkable
 class Learner(Protocol):
     """Hyperparameters in a frozen dataclass; pure methods that can be jitted and vmapped.
@@ -199,10 +99,40 @@ class Learner(Protocol):
         """What of the hints this learner sees; it sees nothing else of them."""
 
     def init(self, key: Key[Array, ""], example: TaskBatch) -> State:
-        """The state before the first batch; ``example`` gives shapes only."""
+        """The state before the first batch.
+
+        Parameters
+        ----------
+        key
+            Decides what is random in it.
+        example
+            A batch, of which only the shapes may be looked at.
+
+        Returns
+        -------
+        pytree of arrays
+            All that survives from one batch to the next.
+        """
 
     def step(self, state: State, batch: TaskBatch, key: Key[Array, ""]) -> tuple[State, Info]:
-        """Predict the batch, then learn from it."""
+        """Predict the batch, then learn from it; ``protected`` keeps the state finite.
+
+        Parameters
+        ----------
+        state
+            What was learned so far.
+        batch
+            Tasks, with those hints only that ``told`` names.
+        key
+            Decides what is random in this step.
+
+        Returns
+        -------
+        state
+            Of the same structure, shapes and types.
+        info : Info
+            What a person may want to see of the step.
+        """
 
     def predict(
         self,
@@ -214,14 +144,38 @@ class Learner(Protocol):
     ) -> Prediction:
         """Predict one task from its support set, changing nothing.
 
-        A query whose mask is false is padding. To most networks it makes no difference,
-        but batch normalisation looks at all queries together.
+        Parameters
+        ----------
+        state
+            What was learned.
+        support
+            The known examples.
+        query_x
+            Inputs to predict the targets of.
+        hints
+            Of the task, for learners that are told something.
+        query_mask
+            False where a query is padding. To most networks it makes no difference, but batch
+            normalisation looks at all queries together.
+
+        Returns
+        -------
+        Prediction
+            Mean, and whatever else the learner knows.
         """
 
     def parameters(self, state: State) -> int:
         """How many numbers were learned: no optimiser, no statistics, no capacity kept free.
 
-        A state of shapes only is enough, unless the learner opens clusters.
+        Parameters
+        ----------
+        state
+            Its shapes are enough, unless the learner opens clusters.
+
+        Returns
+        -------
+        int
+            As tables show it.
         """
 
 
@@ -237,10 +191,110 @@ class Growing(Learner, Protocol):
     """
 
     def has_room(self, state: State, iterations: int) -> Bool[Array, ""]:
-        """Whether there is capacity for every cluster that ``iterations`` steps could open."""
+        """Whether there is capacity for every cluster that some steps could open.
+
+        Parameters
+        ----------
+        state
+            What was learned so far.
+        iterations
+            Steps to come.
+
+        Returns
+        -------
+        Array
+            A truth value.
+        """
 
     def grow(self, state: State) -> State:
-        """The same state with more capacity; the only operation that changes shapes."""
+        """More capacity; the only operation that changes shapes.
+
+        Parameters
+        ----------
+        state
+            What was learned so far.
+
+        Returns
+        -------
+        pytree of arrays
+            The same, with room for more clusters.
+        """
+
+
+Step = Callable[[Any, Any, TaskBatch, Key[Array, ""]], tuple[Any, Info]]
+"""The method of a learner."""
+
+
+def protected(
+    step: Step | None = None, *, alive: Callable[[Any], Bool[Array, " clusters"]] | None = None
+) -> Any:
+    """A learner's ``step`` whose state stays finite, whatever a batch holds.
+
+    Numbers that are finite may overflow on the way, and would be in the state for good. A batch
+    that leaves such a number is not learned from: the state is as before, bit for bit, and
+    ``info.loss`` is NaN. It costs a copy of the state per step, and changes no other bit.
+
+    Parameters
+    ----------
+    step : the method to protect; this is its decorator.
+    alive : which clusters there are in a state, for learners that open or remove some.
+
+    Returns
+    -------
+    A method of the same signature.
+
+    Examples
+    --------
+    >>> import taskmix as tm
+    >>> learner, batch = tm.MAML(), tm.streams.regression().batch(jax.random.key(0), 0)
+    >>> state = learner.init(jax.random.key(1), batch)
+    >>> huge = jax.tree.map(lambda leaf: leaf * 1e30 if leaf.dtype == float else leaf, batch)
+    >>> state, info = jax.jit(learner.step)(state, huge, jax.random.key(2))
+    >>> all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(state))
+    True
+    """
+    if step is None:
+        return functools.partial(protected, alive=alive)
+
+    @functools.wraps(step)
+    def safe(self: Any, state: State, batch: TaskBatch, key: Key[Array, ""]) -> tuple[State, Info]:
+        after, info = step(self, state, batch, key)
+        return _finite_or_before(state, after, info, None if alive is None else alive(state))
+
+    return safe
+
+
+def unprotected(learner: Learner) -> Callable[..., tuple[State, Info]]:
+    """The step without ``protected``, for loops that look at the state: it changes in place."""
+    raw = getattr(type(learner).step, "__wrapped__", None)
+    return learner.step if raw is None else functools.partial(raw, learner)
+
+
+def _finite_or_before(
+    before: State, after: State, info: Info, alive: Bool[Array, " clusters"] | None
+) -> tuple[State, Info]:
+    fine = stayed_finite(before, after)
+    state = jax.tree.map(lambda new, old: jnp.where(fine, new, old), after, before)
+    return state, Info(
+        loss=jnp.where(fine, info.loss, jnp.nan),
+        error=jnp.where(fine, info.error, jnp.nan),
+        responsibilities=jnp.where(fine, info.responsibilities, 0),
+        alive=info.alive if alive is None else jnp.where(fine, info.alive, alive),
+        spawned=info.spawned & fine,
+        alarm=info.alarm & fine,
+        suspicion=jnp.where(fine, info.suspicion, 0.0),
+    )
+
+
+def stayed_finite(before: State, after: State) -> Bool[Array, ""]:
+    """Whether everything in a state is finite that was so before."""
+
+    def stayed(old: Array, new: Array) -> Bool[Array, ""]:
+        if not jnp.issubdtype(new.dtype, jnp.inexact):
+            return jnp.asarray(True)
+        return jnp.all(jnp.isfinite(new) | ~jnp.isfinite(old))
+
+    return jnp.all(jnp.asarray(jax.tree.leaves(jax.tree.map(stayed, before, after))))
 
 
 def visible_hints(learner: Learner, hints: Hints | None) -> Hints | None:

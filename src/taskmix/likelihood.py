@@ -31,16 +31,66 @@ class Likelihood(Protocol):
     """
 
     def loss(self, outputs: Array, y: Array) -> Float[Array, "*examples"]:
-        """What inner and outer loop minimise; it may be negative."""
+        """What inner and outer loop minimise; it may be negative.
+
+        Parameters
+        ----------
+        outputs
+            Of the network, one vector per example.
+        y
+            Targets.
+
+        Returns
+        -------
+        Array
+            One number per example.
+        """
 
     def log_likelihood(self, outputs: Array, y: Array) -> Float[Array, "*examples"]:
-        """log p(y | outputs), up to a constant that no parameter changes."""
+        """log p(y | outputs), up to a constant that no parameter changes.
+
+        Parameters
+        ----------
+        outputs
+            Of the network, one vector per example.
+        y
+            Targets.
+
+        Returns
+        -------
+        Array
+            One number per example.
+        """
 
     def predictive(self, outputs: Array) -> Array:
-        """Outputs as something that may be averaged over clusters: a mean or probabilities."""
+        """Outputs as something that may be averaged over clusters.
+
+        Parameters
+        ----------
+        outputs
+            Of the network, one vector per example.
+
+        Returns
+        -------
+        Array
+            Means or probabilities.
+        """
 
     def error(self, predicted: Array, y: Array) -> Float[Array, "*examples"]:
-        """The error of a prediction."""
+        """The error of a prediction.
+
+        Parameters
+        ----------
+        predicted
+            What ``predictive`` gave, perhaps averaged.
+        y
+            Targets.
+
+        Returns
+        -------
+        Array
+            One number per example.
+        """
 
 
 @runtime_checkable
@@ -105,6 +155,7 @@ class Gaussian:
     """
 
     variance: float = 1.0
+    """Of targets around a prediction."""
 
     def __post_init__(self) -> None:
         if not self.variance > 0:
@@ -157,6 +208,7 @@ class Categorical:
     def describe(
         self, x: Array, mask: Bool[Array, "*tasks examples"]
     ) -> Float[Array, "*tasks statistics"]:
+        """What the inputs of a task say about its kind: means of ``inputs`` over its examples."""
         if self.inputs is None:
             return jnp.zeros((*mask.shape[:-1], 0))
         each = self.inputs(x)

@@ -28,10 +28,24 @@ class Examples(eqx.Module):
     y: Shaped[Array, ...]
     """Axes (tasks, examples) and those of a target: one for a vector, none for a label."""
     mask: Bool[Array, "*tasks examples"]
+    """False where an example is padding."""
 
     @staticmethod
     def full(x: Array, y: Array, input_axes: int = 1) -> Examples:
-        """Examples without padding."""
+        """Examples without padding.
+
+        Parameters
+        ----------
+        x, y
+            Inputs and targets.
+        input_axes
+            Axes of one input: 1 for vectors, 3 for images.
+
+        Returns
+        -------
+        Examples
+            With a mask that is true throughout.
+        """
         return Examples(x, y, jnp.ones(x.shape[: x.ndim - input_axes], dtype=bool))
 
     def without_padding_values(self) -> Examples:
@@ -39,6 +53,11 @@ class Examples(eqx.Module):
 
         A gradient turns a masked NaN into a NaN (0 * NaN), so padding has to be
         replaced before it enters a computation, not only after it.
+
+        Returns
+        -------
+        Examples
+            Equal where there is no padding.
         """
         expand = (...,) + (None,) * (self.x.ndim - self.mask.ndim)
         x = jnp.where(self.mask[expand], self.x, jnp.zeros_like(self.x))
@@ -47,7 +66,13 @@ class Examples(eqx.Module):
         return Examples(x, y, self.mask)
 
     def count(self) -> Int[Array, "*tasks"]:
-        """How many real examples each task has."""
+        """Count the examples that are not padding.
+
+        Returns
+        -------
+        Array
+            One number per task.
+        """
         return jnp.sum(self.mask, axis=-1)
 
 
@@ -66,7 +91,18 @@ class Hints(eqx.Module):
     """Whether a phase begins with the batch; None if it is not to be seen, or not known."""
 
     def of_tasks(self, tasks: Int[Array, "*some"] | int) -> Hints:
-        """The same for some tasks of a batch, or for one; a boundary is the batch's."""
+        """The same for some tasks of a batch; a boundary is the batch's.
+
+        Parameters
+        ----------
+        tasks
+            Their numbers, or that of one.
+
+        Returns
+        -------
+        Hints
+            Of these tasks.
+        """
         family = None if self.family is None else self.family[tasks]
         return Hints(family, self.boundary)
 
@@ -100,8 +136,11 @@ class TaskBatch(eqx.Module):
     """
 
     support: Examples
+    """What a learner adapts to."""
     query: Examples
+    """What it is judged on."""
     hints: Hints | None = None
+    """Facts for learners that are told something; None if there are none."""
 
     @property
     def real(self) -> Bool[Array, "*tasks"]:
@@ -113,6 +152,18 @@ class TaskBatch(eqx.Module):
 
         The family that hints give for padding is 0 and means nothing.
 
+        Parameters
+        ----------
+        tasks
+            How many there are to be.
+
+        Returns
+        -------
+        TaskBatch
+            What was added is padding.
+
+        Examples
+        --------
         >>> x = jnp.ones((3, 4, 1))
         >>> batch = TaskBatch(Examples.full(x, x), Examples.full(x, x)).padded(5)
         >>> batch.real.tolist()
@@ -135,19 +186,55 @@ class TaskBatch(eqx.Module):
         return TaskBatch(support, query, hints)
 
     def take(self, tasks: Int[Array, " some"]) -> TaskBatch:
-        """Only the tasks with these numbers."""
+        """Some tasks of the batch.
+
+        Parameters
+        ----------
+        tasks
+            Their numbers.
+
+        Returns
+        -------
+        TaskBatch
+            In this order.
+        """
         support, query = jax.tree.map(lambda leaf: leaf[tasks], (self.support, self.query))
         return TaskBatch(support, query, self.hints and self.hints.of_tasks(tasks))
 
     def task(self, number: int) -> Task:
-        """The task with that number."""
+        """One task of the batch.
+
+        Parameters
+        ----------
+        number
+            From 0.
+
+        Returns
+        -------
+        Task
+            Without the axis of tasks.
+        """
         support, query = jax.tree.map(lambda leaf: leaf[number], (self.support, self.query))
         return Task(support, query, self.hints and self.hints.of_tasks(number))
 
     def without_hints(self) -> TaskBatch:
+        """What a learner sees that is told nothing.
+
+        Returns
+        -------
+        TaskBatch
+            The same examples.
+        """
         return dataclasses.replace(self, hints=None)
 
     def without_padding_values(self) -> TaskBatch:
+        """The same tasks with zeros where there is padding.
+
+        Returns
+        -------
+        TaskBatch
+            Equal where there is no padding.
+        """
         return TaskBatch(
             self.support.without_padding_values(), self.query.without_padding_values(), self.hints
         )
@@ -179,6 +266,16 @@ def check_batch(batch: TaskBatch) -> TaskBatch:
 
     Tasks without any example are padding; at least one task must be real. Needs concrete
     values, so it is called on data that enters from outside and not inside a compiled loop.
+
+    Parameters
+    ----------
+    batch
+        What is to be learned from.
+
+    Returns
+    -------
+    TaskBatch
+        The same.
 
     Examples
     --------

@@ -12,7 +12,7 @@ from scipy import stats
 
 from taskmix.adaptation import BayesianHead, TaskModel, together
 from taskmix.adaptation.bayesian_head import JITTER, LEAST_FREEDOM, SMALLEST_NOISE
-from taskmix.likelihood import Categorical
+from taskmix.likelihood import Categorical, Poisson
 from taskmix.models import MLP
 from taskmix.tasks import Examples
 
@@ -493,3 +493,8 @@ def test_ill_conditioned_task_stays_finite(head, case, log_noise):
 def test_setting_that_makes_no_sense_is_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         BayesianHead(**settings)
+
+
+def test_likelihood_that_has_no_closed_form_is_refused_rather_than_taken_for_another():
+    with pytest.raises(ValueError, match="not for Poisson; use the task model gradient"):
+        BayesianHead(likelihood=Poisson())

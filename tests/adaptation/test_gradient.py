@@ -239,11 +239,11 @@ def test_mean_gradient_weighs_the_tasks(in_turn):
 
     slopes, weights = jnp.array([1.0, 5.0, jnp.nan]), jnp.array([1.0, 0.5, 0.0])
 
-    def judge(params, slope):
+    def task_loss(params, slope):
         # A gradient turns 0 * NaN into NaN, so that callers make padding of such a task.
         return params * jnp.where(jnp.isnan(slope), 0, slope), slope
 
-    gradient, seen = mean_gradient(Paced(), judge, jnp.asarray(2.0), slopes, weights=weights)
+    gradient, seen = mean_gradient(Paced(), task_loss, jnp.asarray(2.0), slopes, weights=weights)
     np.testing.assert_allclose(gradient, 3.5 / 1.5, rtol=1e-6)
     np.testing.assert_array_equal(seen, slopes)
 

@@ -152,3 +152,15 @@ def test_identity_transforms_and_masks_that_are_on_make_it_maml(step, state, bat
         maml_state, maml_info = maml_step(maml_state, batch, KEY)
         chex.assert_trees_all_close(info, maml_info, rtol=1e-4)
     chex.assert_trees_all_close(state.params.network, maml_state.params, rtol=1e-4, atol=1e-6)
+
+
+def test_prediction_is_the_mean_over_masks_from_a_fixed_key(state, batch):
+    one = jax.tree.map(lambda leaf: leaf[0], batch)
+    adapt = jax.jit(LEARNER._adapt_masked)
+    each = [
+        LEARNER.model.apply(adapt(state.params, one.support, key), one.query.x)
+        for key in jax.random.split(jax.random.key(0), LEARNER.samples)
+    ]
+    found = LEARNER.predict(state, one.support, one.query.x)
+    np.testing.assert_allclose(found.mean, np.mean(each, axis=0), rtol=1e-4, atol=1e-5)
+    assert np.std(each, axis=0).max() > 1e-4

@@ -93,7 +93,7 @@ def test_loss_is_that_of_a_slow_version(step, state, batch):
         p, q = moved(mu, 0.1, support), moved(mu, 0.2, query)
         phi = moved(q + np.sqrt(v) * noise(key), RATE, support)
         divergence = np.sum(np.log(w / v) + (v + (q - p) ** 2) / w - 1) / 2
-        losses.append(np.mean((query[0] @ phi - query[1]) ** 2) + 0.3 * divergence / 4)
+        losses.append(np.mean((query[0] @ phi - query[1]) ** 2) + 2 * 0.3 * divergence / 4)
     np.testing.assert_allclose(step(state, batch, KEY)[1].loss, np.mean(losses), rtol=1e-4)
 
 

@@ -62,8 +62,8 @@ def test_gradient_in_mean_and_variance_is_that_of_the_expected_loss(first):
         losses = []
         for key in jax.random.split(KEY, LEARNER.samples):
             params = posterior.sample(key)
-            judge = partial(adapted_loss, LEARNER.model, LEARNER.likelihood, LEARNER.adaptation)
-            results = jax.vmap(partial(judge, params))(batch.support, batch.query)[1]
+            task_loss = partial(adapted_loss, LEARNER.model, LEARNER.likelihood, LEARNER.adaptation)
+            results = jax.vmap(partial(task_loss, params))(batch.support, batch.query)[1]
             losses.append(jnp.mean(results.loss))
         return jnp.mean(jnp.stack(losses))
 

@@ -45,7 +45,7 @@ def comparison(tmp_path_factory):
 def test_run_leaves_the_files_of_a_run_folder(run_folder):
     assert {path.name for path in run_folder.iterdir()} == {
         *("config.json", "metrics.jsonl", "events.jsonl", "summary.json", "figures"),
-        *("command.json", "checkpoints", "checksums.json"),
+        *("command.json", "checkpoints", "checksums.json", "examples.json", "report.html"),
     }
     assert {path.suffix for path in (run_folder / "figures").iterdir()} == {".png", ".pdf"}
 
@@ -75,7 +75,7 @@ def test_metrics_follow_the_schema(run_folder):
         }
         assert set(line["families"]["step"]) == {
             *("error", "ci95", "oracle", "component_error", "responsibilities"),
-            *("background", "coverage"),
+            *("background", "coverage", "weighted", "likeliest"),
         }
 
 
@@ -87,7 +87,8 @@ def test_summary_follows_the_schema(run_folder):
     summary = json.loads((run_folder / "summary.json").read_text())
     assert set(summary) == {
         *("experiment", "method", "rule", "seed", "measure", "iterations", "clusters"),
-        *("spawns", "removals", "alarms", "final", "coverage"),
+        *("spawns", "removals", "alarms", "final", "coverage", "calibration", "notes"),
+        *("grows", "capacity", "growths", "skipped"),
         *("forgetting", "mean_forgetting", "own_cluster", "prequential", "assignment", "measures"),
         *("detection", "alarm_detection", "return_delays", "seconds", "iterations_per_second"),
     }
@@ -155,9 +156,9 @@ def test_compare_agrees_with_a_run_of_the_same_seed(comparison, run_folder):
 
 def test_reproduce_ends_with_the_path_of_the_figure(tmp_path, capsys):
     out = tmp_path / "figure"
-    assert main(["reproduce", "figure-6", "--seeds", "0", "--out", str(out), *SMALL]) == 0
+    assert main(["reproduce", "figure-7", "--seeds", "0", "--out", str(out), *SMALL]) == 0
     shown = capsys.readouterr().out
-    figure = out / "figures" / "figure-6.png"
+    figure = out / "figures" / "figure-7.png"
     assert shown.rstrip().endswith(str(figure))
     assert figure.exists()
     assert "nonparametric" in shown

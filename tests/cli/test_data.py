@@ -85,7 +85,7 @@ def test_mistake_gives_one_line_and_leaves_nothing(source, tmp_path, capsys, fla
 )
 def test_wrong_words_give_one_line(arguments, hint, capsys, tmp_path, monkeypatch):
     if arguments[1:2] == ["show"]:
-        pytest.importorskip("taskmix.report.contact_sheet")
+        pytest.importorskip("taskmix.reporting.contact_sheet")
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 2
     assert hint in complaint(capsys)
@@ -117,7 +117,7 @@ def test_interrupted_prepare_leaves_nothing(source, tmp_path, capsys, monkeypatc
 
 
 def test_show_prints_a_table_and_draws_a_sheet(source, tmp_path, capsys):
-    pytest.importorskip("taskmix.report.contact_sheet")
+    pytest.importorskip("taskmix.reporting.contact_sheet")
     prepared(source, tmp_path / "out", "--quiet")
     sheet = tmp_path / "sheet.png"
     assert main(["data", "show", str(tmp_path / "out"), "--split", "val", "--out", str(sheet)]) == 0
@@ -127,7 +127,7 @@ def test_show_prints_a_table_and_draws_a_sheet(source, tmp_path, capsys):
 
 
 def test_show_of_an_unknown_split_suggests_the_nearest(source, tmp_path, capsys):
-    pytest.importorskip("taskmix.report.contact_sheet")
+    pytest.importorskip("taskmix.reporting.contact_sheet")
     prepared(source, tmp_path / "out", "--quiet")
     assert main(["data", "show", str(tmp_path / "out"), "--split", "vall"]) == 2
     assert "Did you mean 'val'" in complaint(capsys)

@@ -26,7 +26,7 @@ from taskmix.learner import Told
 from taskmix.likelihood import Gaussian
 from taskmix.mixture import FiniteMixture, OnlineMixture, PaperMixture
 from taskmix.mixture.clusters import Clusters
-from taskmix.mixture.responsibilities import judge
+from taskmix.mixture.responsibilities import assessments
 from taskmix.models import MLP
 from taskmix.streams import FunctionStream, consecutive, interleaved
 from taskmix.tasks import Examples, TaskBatch
@@ -117,18 +117,18 @@ def test_meta_gradient_is_the_same_with_any_number_of_threads(batch, threads, mo
 def test_judgement_of_the_living_is_the_same(batch):
     params, alive = several(AT_ONCE, 4), jnp.array([True, False, True, False])
     expected, found = (
-        jax.jit(functools.partial(judge, task_model))(params, batch, alive)
+        jax.jit(functools.partial(assessments, task_model))(params, batch, alive)
         for task_model in (GRADIENT, in_turn(GRADIENT))
     )
-    living = [jax.tree.map(lambda leaf: leaf[:, alive], judged) for judged in (found, expected)]
+    living = [jax.tree.map(lambda leaf: leaf[:, alive], found) for found in (found, expected)]
     assert_close(*living)
 
 
 def test_clusters_that_do_not_exist_are_not_judged(batch):
     params = jax.tree.map(lambda leaf: leaf.at[1].set(jnp.nan), several(IN_TURN, 3))
     alive = jnp.array([True, False, True])
-    judged = jax.jit(functools.partial(judge, in_turn(GRADIENT)))(params, batch, alive)
-    chex.assert_tree_all_finite(judged)
+    found = jax.jit(functools.partial(assessments, in_turn(GRADIENT)))(params, batch, alive)
+    chex.assert_tree_all_finite(found)
 
 
 SMALL = {"reservoir": 4, "rehearsed": 2, "reference": 4, "capacity": 2}

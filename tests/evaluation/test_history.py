@@ -16,7 +16,7 @@ RECURRING = (A, B, Phase(200, 300, ("a",)), Phase(300, 400, ("b",)))
 
 
 def history_of(phases, shares, family=None, every=40) -> History:
-    """Of one task a batch with the given shares; chunks end as those of the loop do."""
+    """Of one task per batch with the given shares; chunks end as those of the loop do."""
     shares = np.asarray(shares, dtype=float)[:, None]
     if family is None:
         family = [ord(phase.families[0]) - ord("a") for phase in phases for _ in length(phase)]

@@ -10,7 +10,7 @@ import pytest
 
 from taskmix.adaptation import Adaptation
 from taskmix.baselines import MAML
-from taskmix.evaluation import Evaluation, evaluate, family_measures
+from taskmix.evaluation import Evaluation, calibration, evaluate, family_measures
 from taskmix.learner import Prediction, Told
 from taskmix.likelihood import Gaussian
 from taskmix.models import MLP
@@ -18,7 +18,7 @@ from taskmix.tasks import Examples, Hints, TaskBatch
 
 SMALL_MAML = MAML(model=MLP(hidden=(4,)), adaptation=Adaptation(steps=1))
 
-judge = jax.jit(evaluate, static_argnames=("learner", "load", "chunk"))
+evaluated = jax.jit(evaluate, static_argnames=("learner", "load", "chunk"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,35 +72,35 @@ def random_test(families=2, tasks=5, hints=None):
 def test_errors_of_the_mixture_and_of_each_cluster_by_hand():
     # Targets 1 and 3, cluster predictions 0 and 2, mixture 0.5.
     test = TaskBatch(examples([[[7.0]]]), examples([[[1.0, 3.0]]]))
-    judged = judge(Constants(), jnp.asarray(2.0), test)
-    np.testing.assert_allclose(judged.error, [[(0.25 + 6.25) / 2]])
-    np.testing.assert_allclose(judged.component_error, [[[5.0, 1.0, np.inf]]])
-    np.testing.assert_allclose(judged.responsibilities, [[[0.75, 0.25, 0.0]]])
-    np.testing.assert_allclose(judged.novelty, [[7.0]])
+    found = evaluated(Constants(), jnp.asarray(2.0), test)
+    np.testing.assert_allclose(found.error, [[(0.25 + 6.25) / 2]])
+    np.testing.assert_allclose(found.component_error, [[[5.0, 1.0, np.inf]]])
+    np.testing.assert_allclose(found.responsibilities, [[[0.75, 0.25, 0.0]]])
+    np.testing.assert_allclose(found.novelty, [[7.0]])
 
 
 def test_what_a_learner_does_not_know_is_not_a_number_but_its_background_is_nothing():
     test = TaskBatch(examples([[[7.0]]]), examples([[[1.0, 3.0]]]))
-    judged = judge(Constants(knows_novelty=False), jnp.asarray(2.0), test)
-    np.testing.assert_array_equal(judged.covered, [[np.nan]])
-    np.testing.assert_array_equal(judged.novelty, [[np.nan]])
-    np.testing.assert_array_equal(judged.background, [[0.0]])
+    found = evaluated(Constants(knows_novelty=False), jnp.asarray(2.0), test)
+    np.testing.assert_array_equal(found.covered, [[np.nan]])
+    np.testing.assert_array_equal(found.novelty, [[np.nan]])
+    np.testing.assert_array_equal(found.background, [[0.0]])
 
 
 def test_covered_targets_are_those_within_the_90_percent_interval():
     # The mixture says 0.5 with a standard deviation of 2, so 0.5 - 3.29 to 0.5 + 3.29.
     mask = [[[True, True, True, False]]]
     test = TaskBatch(examples([[[7.0]]]), examples([[[-2.7, 3.7, 3.9, 0.0]]], mask))
-    judged = judge(Constants(variance=4.0, background=0.25), jnp.asarray(2.0), test)
-    np.testing.assert_allclose(judged.covered, [[2 / 3]])
-    np.testing.assert_allclose(judged.background, [[0.25]])
+    found = evaluated(Constants(variance=4.0, background=0.25), jnp.asarray(2.0), test)
+    np.testing.assert_allclose(found.covered, [[2 / 3]])
+    np.testing.assert_allclose(found.background, [[0.25]])
 
 
 def test_coverage_of_normal_targets_is_what_the_interval_promises():
     y = 0.5 + 2 * np.random.default_rng(0).normal(size=(1, 100, 200))
     test = TaskBatch(examples(np.zeros((1, 100, 1))), examples(y))
-    judged = judge(Constants(variance=4.0), jnp.asarray(2.0), test)
-    np.testing.assert_allclose(np.mean(judged.covered), 0.9, atol=0.005)
+    found = evaluated(Constants(variance=4.0), jnp.asarray(2.0), test)
+    np.testing.assert_allclose(np.mean(found.covered), 0.9, atol=0.005)
 
 
 def test_masked_query_examples_do_not_count_even_if_they_are_not_numbers():
@@ -108,25 +108,58 @@ def test_masked_query_examples_do_not_count_even_if_they_are_not_numbers():
     padded = TaskBatch(
         examples([[[7.0]]]), examples([[[1.0, jnp.nan, 3.0]]], mask=[[[True, False, True]]])
     )
+    one, other = (evaluated(Constants(), jnp.asarray(2.0), test) for test in (plain, padded))
+    # Predictions are kept as they are, those of padding too.
+    np.testing.assert_array_equal(one.details.mean, other.details.mean[:, :, [0, 2]])
     for expected, found in zip(
-        jax.tree.leaves(judge(Constants(), jnp.asarray(2.0), plain)),
-        jax.tree.leaves(judge(Constants(), jnp.asarray(2.0), padded)),
+        jax.tree.leaves(eqx.tree_at(lambda e: e.details, one, measured(one.details))),
+        jax.tree.leaves(eqx.tree_at(lambda e: e.details, other, measured(other.details))),
         strict=True,
     ):
         np.testing.assert_array_equal(expected, found)
 
 
+def measured(details):
+    return details.within, details.confidence
+
+
+def test_calibration_is_right_for_a_distribution_that_is_and_not_for_one_that_is_too_narrow():
+    y = 0.5 + 2 * np.random.default_rng(0).normal(size=(1, 100, 200))
+    test = TaskBatch(examples(np.zeros((1, 100, 1))), examples(y))
+    right = evaluated(Constants(variance=4.0), jnp.asarray(2.0), test)
+    found = calibration(right, ["a"])
+    np.testing.assert_allclose(found["covered"]["a"], found["levels"], atol=0.01)
+    # Half as wide: P(|z| < 0.8416 / 2) = 0.3261 in the interval of 60 %.
+    narrow = calibration(evaluated(Constants(variance=1.0), jnp.asarray(2.0), test), ["a"])
+    sixty = narrow["levels"].index(0.6)
+    np.testing.assert_allclose(narrow["covered"]["a"][sixty], 0.3261, atol=0.01)
+
+
+def test_intervals_of_details_hold_what_coverage_counts():
+    y = np.random.default_rng(0).normal(size=(1, 3, 50))
+    test = TaskBatch(examples(np.zeros((1, 3, 1))), examples(y))
+    found = evaluated(Constants(variance=4.0), jnp.asarray(2.0), test)
+    targets = test.query.y
+    inside = (found.details.low <= targets) & (targets <= found.details.high)
+    np.testing.assert_allclose(inside.mean(axis=(-2, -1)), found.covered, rtol=1e-6)
+
+
+def test_calibration_of_a_learner_without_uncertainty_is_not_known():
+    test = TaskBatch(examples([[[7.0]]]), examples([[[1.0, 3.0]]]))
+    assert calibration(evaluated(Constants(), jnp.asarray(2.0), test), ["a"]) is None
+
+
 def test_evaluation_equals_a_loop_over_single_tasks():
     test = random_test()
     state = SMALL_MAML.init(jax.random.key(0), test)
-    judged = judge(SMALL_MAML, state, test, chunk=3)
+    found = evaluated(SMALL_MAML, state, test, chunk=3)
     predict = jax.jit(SMALL_MAML.predict)
     tasks = jax.tree.map(np.asarray, (test.support, test.query))
     for place in np.ndindex(2, 5):
         support, query = jax.tree.map(operator.itemgetter(place), tasks)
         predicted = np.asarray(predict(state, support, query.x).mean)
         expected = np.mean(np.square(predicted - query.y))
-        np.testing.assert_allclose(judged.error[place], expected, rtol=1e-5)
+        np.testing.assert_allclose(found.error[place], expected, rtol=1e-5)
 
 
 def doubled(drawn: TaskBatch) -> TaskBatch:
@@ -143,16 +176,16 @@ def test_inputs_are_loaded_task_by_task():
     test = random_test()
     state = SMALL_MAML.init(jax.random.key(0), test)
     loaded = eqx.tree_at(lambda b: (b.support.x, b.query.x), test, replace_fn=lambda x: 2.0 * x)
-    expected = judge(SMALL_MAML, state, loaded)
-    found = judge(SMALL_MAML, state, test, load=doubled)
+    expected = evaluated(SMALL_MAML, state, loaded)
+    found = evaluated(SMALL_MAML, state, test, load=doubled)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), found, expected)
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 100])
 def test_the_chunk_size_does_not_change_the_result(chunk):
     test = random_test()
-    expected = judge(Constants(), jnp.asarray(2.0), test, chunk=5)
-    found = judge(Constants(), jnp.asarray(2.0), test, chunk=chunk)
+    expected = evaluated(Constants(), jnp.asarray(2.0), test, chunk=5)
+    found = evaluated(Constants(), jnp.asarray(2.0), test, chunk=chunk)
     np.testing.assert_allclose(found.error, expected.error, rtol=1e-6)
     np.testing.assert_allclose(found.novelty, expected.novelty, rtol=1e-6)
 
@@ -161,11 +194,11 @@ def test_compiled_and_vmapped_over_seeds_equals_one_seed_at_a_time():
     test = random_test()
     keys = jax.random.split(jax.random.key(0), 3)
     states = jax.vmap(lambda key: SMALL_MAML.init(key, test))(keys)
-    together = jax.vmap(lambda state: judge(SMALL_MAML, state, test, chunk=3))(states)
+    together = jax.vmap(lambda state: evaluated(SMALL_MAML, state, test, chunk=3))(states)
     assert together.error.shape == (3, 2, 5)
     for seed in range(3):
         state = jax.tree.map(operator.itemgetter(seed), states)
-        alone = judge(SMALL_MAML, state, test, chunk=3)
+        alone = evaluated(SMALL_MAML, state, test, chunk=3)
         np.testing.assert_allclose(together.error[seed], alone.error, rtol=1e-5)
 
 
@@ -181,22 +214,22 @@ def stacked_hints(family):
 def test_a_learner_that_is_told_sees_the_family_of_each_task():
     test = random_test(2, 3, stacked_hints([[0, 0, 0], [5, 5, 5]]))
     test = dataclasses.replace(test, query=examples(jnp.zeros((2, 3, 4))))
-    judged = judge(Constants(Told.FAMILY), jnp.asarray(0.0), test)
-    np.testing.assert_allclose(judged.component_error[..., 0], [[0] * 3, [25] * 3])
+    found = evaluated(Constants(Told.FAMILY), jnp.asarray(0.0), test)
+    np.testing.assert_allclose(found.component_error[..., 0], [[0] * 3, [25] * 3])
 
 
 def test_a_learner_that_is_told_nothing_sees_no_hints():
     test = random_test(1, 3, stacked_hints([[5, 5, 5]]))
     test = dataclasses.replace(test, query=examples(jnp.zeros((1, 3, 4))))
-    judged = judge(Constants(Told.NOTHING), jnp.asarray(0.0), test)
-    np.testing.assert_array_equal(judged.component_error[..., 0], [[0] * 3])
+    found = evaluated(Constants(Told.NOTHING), jnp.asarray(0.0), test)
+    np.testing.assert_array_equal(found.component_error[..., 0], [[0] * 3])
 
 
 def test_missing_hints_are_an_error_for_a_learner_that_needs_them():
     with pytest.raises(
         ValueError, match="has to be told the family of tasks, but there are no such hints"
     ):
-        judge(Constants(Told.FAMILY), jnp.asarray(0.0), random_test())
+        evaluated(Constants(Told.FAMILY), jnp.asarray(0.0), random_test())
 
 
 def hand_made_evaluation():
@@ -216,6 +249,9 @@ def test_family_measures_by_hand():
         "a": {
             "error": 2.0,
             "ci95": pytest.approx(1.96 / 2**0.5),
+            # 0.5 * 1 + 0.5 * 4 and 1 * 2; the cluster without responsibility adds nothing.
+            "weighted": 2.25,
+            "likeliest": 1.5,
             "oracle": 1.5,
             "component_error": [1.5, None],
             "responsibilities": [0.75, 0.25],

@@ -109,7 +109,9 @@ class Experiment:
         return {"data": {"source": "here", "fingerprint": "1234"}}
 
 
-def train(learner, stream, seeds, settings, observer, start=None, pause=None) -> None:
+def train(
+    learner, stream, seeds, settings, observer, start=None, pause=None, *more, **named
+) -> None:
     """Every number depends on the seed and on all numbers before it; the second chunk grows.
 
     The cluster that is born then is removed in iteration 6, and another takes its row in 9;

@@ -8,13 +8,22 @@ import json
 import jax.numpy as jnp
 import pytest
 
-from taskmix.adaptation import Adaptation, BayesianHead
-from taskmix.cli import main, reproduce
+from taskmix.adaptation import Adaptation, RidgeHead
+from taskmix.cli import main
+from taskmix.cli.reproduce import TableFlags
 from taskmix.evaluation import Evaluation
-from taskmix.experiments import EvolvingImages, FewShot, default_experiment, few_shot, images
+from taskmix.experiments import (
+    EvolvingImages,
+    FewShot,
+    default_experiment,
+    few_shot,
+    image_families,
+    images,
+)
 from taskmix.experiments.few_shot import EarlyStopping, with_steps
 from taskmix.experiments.variants import variant
 from taskmix.models import parameter_count
+from taskmix.reporting import reproducing
 from taskmix.stores.glyphs import glyph_split
 from taskmix.training import Chunk
 
@@ -29,7 +38,7 @@ def test_paper_scale_is_that_of_the_paper():
     assert parameter_count(paper.shared().model) == 32_773
     assert (paper.iterations, paper.tasks, paper.query) == (60_000, 4, 15)
     evolving = default_experiment("evolving-images", "paper")
-    assert evolving.filters == ("blur", "night", "pencil")
+    assert evolving.families == ("blur", "night", "pencil")
     assert evolving.lengths == (7500, 7500, 4500)
 
 
@@ -131,13 +140,13 @@ def test_few_shot_run_ends_with_a_test_on_new_classes(tmp_path, monkeypatch):
 
 def test_table_1_has_every_row_of_the_paper_for_one_and_five_shots():
     paper = {"matching", "meta-lstm", "prototypical", "maml", "mt-net", "platipus", "versa"}
-    assert paper | {f"mixture:{count}" for count in (2, 3, 4, 5)} <= {*reproduce.TABLE_METHODS}
-    assert reproduce.TableFlags().shots == (1, 5)
+    assert paper | {f"mixture:{count}" for count in (2, 3, 4, 5)} <= {*reproducing.TABLE_METHODS}
+    assert TableFlags().shots == (1, 5)
 
 
 def test_table_1_has_the_columns_that_are_asked_for(tmp_path, monkeypatch, capsys):
     # The cheapest stands for the rest, which would be compiled for minutes.
-    monkeypatch.setattr(reproduce, "TABLE_METHODS", ("prototypical",))
+    monkeypatch.setattr(reproducing, "TABLE_METHODS", ("prototypical",))
     monkeypatch.setattr(few_shot, "FINAL_EPISODES", 4)
     command = ["reproduce", "table-1", "--shots", "2", "1", "--iterations", "1", "--seeds", "0"]
     assert main([*command, "--out", str(tmp_path / "table"), *TINY]) == 0
@@ -167,7 +176,7 @@ def test_table_1_refuses_columns_that_make_no_sense(tmp_path, capsys, flags, com
 @pytest.fixture(scope="module")
 def evolving(tmp_path_factory):
     out = tmp_path_factory.mktemp("evolving") / "run"
-    stream = ("--filters", "blur", "night", "--lengths", "120", "30")
+    stream = ("--families", "blur", "night", "--lengths", "120", "30")
     # The first cluster is believed early enough for so short a stream.
     soon = ("--maturity", "60", "--held-out", "0.3", "--capacity", "2")
     command = ["run", "evolving-images", *stream, *soon]
@@ -192,14 +201,14 @@ def test_new_filter_raises_the_alarm_and_leaves_the_first_cluster_alone(evolving
     assert own["final"] == own["at_phase_end"]
 
 
-def test_clusters_of_images_have_bayesian_heads_and_keep_few_tasks():
+def test_clusters_of_images_have_ridge_heads_and_keep_few_tasks():
     settings = EvolvingImages().shared()
     learner = variant("nonparametric", settings)
-    assert isinstance(learner.task_model, BayesianHead)
+    assert isinstance(learner.task_model, RidgeHead)
     assert (learner.reservoir, learner.reference) == (40, 40)
 
 
-@pytest.mark.parametrize(("name", "kept"), [("alpaca", 0), ("alpaca-replay", 40), ("replay", 40)])
+@pytest.mark.parametrize(("name", "kept"), [("r2d2", 0), ("r2d2-replay", 40), ("replay", 40)])
 def test_other_methods_keep_what_makes_them(name, kept):
     assert variant(name, EvolvingImages().shared()).reservoir == kept
 
@@ -218,7 +227,9 @@ def test_run_looks_at_the_checksums_of_a_store_once(tmp_path, monkeypatch):
         def split(self, name):
             return glyph_split(name, 16)
 
-    monkeypatch.setattr(images, "open_store", glyphs)
+    monkeypatch.setattr(image_families, "open_store", glyphs)
+    monkeypatch.setattr(image_families, "store_of", lambda data, size: data)
+    monkeypatch.setattr(images, "store_of", lambda data, size, tell: data)
     monkeypatch.setattr(few_shot, "FINAL_EPISODES", 2)
     out = ["--out", str(tmp_path / "run"), "--method", "matching-simple", "--data", "somewhere"]
     assert main(["run", "few-shot", *out, *TINY[:-3], "--quiet", "--iterations", "1"]) == 0

@@ -176,7 +176,7 @@ def stopped_at(out: Path, iteration: int, keeping: Keeping = OFTEN) -> None:
     """Leave runs behind that were asked to stop just before ``iteration`` was observed."""
     request = StopRequest()
 
-    def asking(learner, stream, seeds, settings, observer, start, pause) -> None:
+    def asking(learner, stream, seeds, settings, observer, start, pause, *more, **named) -> None:
         def before(observe):
             def observed(moment) -> None:
                 if moment.iteration == iteration:
@@ -389,7 +389,8 @@ def test_disk_that_takes_no_more_is_reported_and_loses_no_checkpoint(
         if for_good or complaint:
             assert f"{os.strerror(number)}; {advice}" in complaint
         said = run_all(out)
-        assert dies_at < 40 or "goes on from iteration" in said
+        # Until then there is no checkpoint of both seeds to go on from.
+        assert dies_at < 60 or "goes on from iteration" in said
         assert results(out) == uninterrupted
 
 
@@ -401,7 +402,7 @@ def test_best_state_of_an_early_stopping_run_survives(tmp_path):
     for chunk in chunks[:4]:
         first.add(chunk)
     first.save(chunks[3])
-    start, problems = second.resume()
+    start, _, problems = second.resume()
     assert (start.iteration, problems) == (8, [])
     assert second.best.error == first.best.error
     assert second.best.iteration == first.best.iteration

@@ -10,7 +10,7 @@ import pytest
 
 from taskmix.cli import main
 from taskmix.experiments import METHODS, criteria
-from taskmix.experiments.criteria import Criterion, Trial, Verdict, judge
+from taskmix.experiments.criteria import Criterion, Trial, Verdict, verdict
 from taskmix.experiments.outcome import Outcome, read_outcomes
 from taskmix.experiments.stress import (
     NOISE_SHARE,
@@ -22,7 +22,7 @@ from taskmix.experiments.stress import (
     shortened,
     verdicts,
 )
-from taskmix.report.stress import (
+from taskmix.reporting.stress import (
     StressResult,
     stress_figure,
     stress_json,
@@ -147,7 +147,7 @@ def test_error_says_what_is_wrong_with_the_streams_asked_for(names, message):
 
 def verdict_of(values, **bounds):
     trials = [of(seed=10 + place, clusters=value) for place, value in enumerate(values)]
-    return judge(Criterion("clusters", criteria.clusters, **bounds), trials)
+    return verdict(Criterion("clusters", criteria.clusters, **bounds), trials)
 
 
 def test_mean_may_keep_a_bound_that_a_seed_does_not():
@@ -191,12 +191,12 @@ def test_every_family_has_to_keep_the_bound_and_the_worst_is_shown():
         line = {"families": {f: {"coverage": c} for f, c in coverage.items()}}
         return Trial(outcome(lines=[line], final=errors(a=1.0, b=1.0)))
 
-    assert judge(criterion, [covering(a=0.87, b=0.93)]).reached
-    assert judge(criterion, [covering(a=0.85, b=0.9), covering(a=0.91, b=0.9)]).reached
-    found = judge(criterion, [covering(a=0.9, b=0.95)])
+    assert verdict(criterion, [covering(a=0.87, b=0.93)]).reached
+    assert verdict(criterion, [covering(a=0.85, b=0.9), covering(a=0.91, b=0.9)]).reached
+    found = verdict(criterion, [covering(a=0.9, b=0.95)])
     assert not found.reached
     assert (found.where, found.mean) == ("b", 0.95)
-    assert not judge(criterion, [covering(a=0.9, b=None)]).reached
+    assert not verdict(criterion, [covering(a=0.9, b=None)]).reached
 
 
 def test_bounds_in_words():

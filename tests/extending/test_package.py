@@ -170,6 +170,8 @@ def said(installed, tmp_path_factory) -> tuple[str, str, Path]:
         ["run", "slopes", "--out", str(out / "run"), *one, *parts, *few],
         ["compare", "slopes", "--out", str(out / "both"), *three, *parts, *few],
         ["export", str(out / "run"), "--out", str(out / "model")],
+        ["report", str(out / "both")],
+        ["report", str(out / "run")],
         ["run", "slopes", "--method", "broken", "--out", str(out / "no")],
     ]
     source = str(Path(importlib.import_module("taskmix").__file__).parents[1])
@@ -183,7 +185,7 @@ def said(installed, tmp_path_factory) -> tuple[str, str, Path]:
 
 def test_commands_succeed_but_for_the_one_that_asks_for_what_is_broken(said):
     codes = [line.split()[1] for line in said[0].splitlines() if line.startswith("code")]
-    assert codes == ["0", "0", "0", "0", "2"]
+    assert codes == ["0", "0", "0", "0", "0", "0", "2"]
 
 
 def test_learner_is_listed_and_a_broken_one_harms_nobody(said):
@@ -211,6 +213,16 @@ def test_comparison_has_the_foreign_measure_in_file_and_table(said):
         found = comparison["methods"][method]
         assert found["measures"]["worst"]["mean"] == pytest.approx(found["final"]["slope"]["mean"])
     assert "worst" in said[0]
+
+
+def test_reports_and_figures_show_the_foreign_parts(said):
+    """Of the run its learner, network, likelihood and stream; of the comparison the measure."""
+    one, both = ((said[2] / name / "report.html").read_text() for name in ("run", "both"))
+    for part in ("patient", "foreign_parts:Straight", "foreign_parts:Robust", "slopes"):
+        assert part in one, part
+    for part in ("patient", "worst family", "slope"):
+        assert part in both, part
+    assert list((said[2] / "both" / "figures").glob("*.png"))
 
 
 def test_exported_model_of_foreign_parts_is_loaded_and_predicts(said):

@@ -1,8 +1,14 @@
 """Fuzz the readers of files: ``python -m tests.fuzz --minutes 60 [TARGET ...]``."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
+
+from tests.compiling import QUICKLY
+
+# Before anything imports JAX; the processes with limits inherit it.
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICKLY}"
 
 from tests.fuzz.campaign import campaign
 from tests.fuzz.targets import TARGETS

@@ -6,7 +6,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.fuzz.targets import TARGETS, Files, read, spoiled_files, write
+from tests.fuzz.files import Files, spoiled_files, write
+from tests.fuzz.targets import TARGETS, read
 from tests.hostile.limits import Limited
 
 
@@ -39,19 +40,20 @@ def case(limited: Limited, target: str, good: Files, number: int) -> Finding | N
 
 
 def campaign(names: list[str], minutes: float, first: int, findings: Path) -> int:
-    """Rounds over the targets until the time is over; how many findings there are."""
+    """Cases until the time is over, which all targets share; how many findings there are."""
     good = {name: TARGETS[name].good() for name in names}
-    done = dict.fromkeys(names, 0)
+    done, spent = dict.fromkeys(names, 0), dict.fromkeys(names, 0.0)
     seen: set[str] = set()
     stop = time.monotonic() + 60 * minutes
     with Limited() as limited:
-        while time.monotonic() < stop:
-            for name in names:
-                found = case(limited, name, good[name], first + done[name])
-                done[name] += 1
-                if found and (kind := name + found.what.strip().splitlines()[-1]) not in seen:
-                    seen.add(kind)
-                    _keep(found, findings)
+        while (began := time.monotonic()) < stop:
+            name = min(names, key=spent.__getitem__)
+            found = case(limited, name, good[name], first + done[name])
+            done[name] += 1
+            spent[name] += time.monotonic() - began
+            if found and (kind := name + found.what.strip().splitlines()[-1]) not in seen:
+                seen.add(kind)
+                _keep(found, findings)
     for name in names:
         print(f"{name}: {done[name]} cases from {first} on")
     print(f"findings: {len(seen)}")

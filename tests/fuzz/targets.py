@@ -4,7 +4,6 @@ They are read as users read them: by commands, and by the functions of the packa
 """
 
 import contextlib
-import dataclasses
 import hashlib
 import io
 import json
@@ -19,56 +18,22 @@ from pathlib import Path
 import jax
 import numpy as np
 from PIL import Image
+from tests.fuzz.calls import CALL_TARGETS
+from tests.fuzz.files import Files, Target, as_json, files_in, other_header, spoiled_object, write
 from tests.fuzz.mutations import spoiled, spoiled_json
+from tests.fuzz.tables import TABLE_TARGETS
 from tests.hostile.conftest import COMPARE, RUN
 from tests.hostile.limits import command
 
 import taskmix
 from taskmix.cli import main
-from taskmix.report import read_run, read_runs
+from taskmix.reporting import comparison_figures, read_run, read_runs
 from taskmix.stores import open_store
 from taskmix.stores.manifest import _checksum, _text
-from taskmix.stores.prepare import Options, prepare
+from taskmix.stores.prepare import Options, prepare_store
 
-Files = dict[str, bytes]
 REFUSALS = (ValueError, OSError)
 """What the command line shows as one line."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Target:
-    """Good files by name, what may be spoiled, and how all of it is read."""
-
-    good: Callable[[], Files]
-    read: Callable[[Path], object]
-    signed: Callable[[Files, str, random.Random], Files] | None = None
-    """Spoils a file knowingly, and makes the checksums fit again."""
-
-
-def spoiled_files(target: Target, good: Files, draw: random.Random) -> Files:
-    """The same files, one of them spoiled."""
-    name = draw.choice(sorted(good))
-    if target.signed is not None and draw.random() < 0.6:
-        return target.signed(good, name, draw)
-    return {**good, name: spoiled(good[name], draw)}
-
-
-def write(folder: Path, files: Files) -> None:
-    for name, content in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-
-
-def files_in(folder: Path) -> Files:
-    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
-
-
-def _spoiled_object(content: bytes, draw: random.Random) -> dict | None:
-    """A JSON object with other values; None if that is not what it is any more."""
-    changed = spoiled_json(json.loads(content), draw)
-    return changed if isinstance(changed, dict) else None
 
 
 # Image stores
@@ -93,7 +58,7 @@ def _good_store() -> Files:
     with tempfile.TemporaryDirectory() as name:
         source, out = Path(name) / "in", Path(name) / "out"
         write(source, _pictures())
-        prepare(source, out, DIVIDED)
+        prepare_store(source, out, DIVIDED)
         return files_in(out)
 
 
@@ -106,7 +71,7 @@ def _read_store(folder: Path) -> None:
 
 
 def _signed_store(good: Files, name: str, draw: random.Random) -> Files:
-    manifest = _spoiled_object(good["manifest.json"], draw) or {}
+    manifest = spoiled_object(good["manifest.json"], draw) or {}
     manifest.pop("checksum", None)
     signed = {**manifest, "checksum": _checksum(manifest)}
     return {**good, "manifest.json": _text(signed).encode("utf-8", "surrogatepass")}
@@ -201,20 +166,29 @@ def _read_comparison(folder: Path) -> None:
     command("resume", folder, "--quiet")
 
 
+def _report(folder: Path) -> None:
+    """Figures of runs that are as somebody else says they are."""
+    comparison_figures(folder)
+
+
 def _signed_run(good: Files, name: str, draw: random.Random) -> Files:
     """Lines and settings have no checksum; a checkpoint's arrays get one that fits."""
     content = good[name]
     if name.endswith(".jsonl"):
         lines = content.splitlines() or [b"{}"]
         at = draw.randrange(len(lines))
-        changed = [*lines[:at], _json(spoiled_json(json.loads(lines[at]), draw)), *lines[at + 1 :]]
+        changed = [
+            *lines[:at],
+            as_json(spoiled_json(json.loads(lines[at]), draw)),
+            *lines[at + 1 :],
+        ]
         return _with_sums({**good, name: b"\n".join(changed)}, name)
     if name.endswith(".json"):
-        changed = {**good, name: _json(spoiled_json(json.loads(content), draw))}
+        changed = {**good, name: as_json(spoiled_json(json.loads(content), draw))}
         return _with_sums(changed, name) if name.endswith("summary.json") else changed
     if not name.endswith(".safetensors"):
         return {**good, name: spoiled(content, draw)}
-    return _resigned(good, name, _other_header(content, draw))
+    return _resigned(good, name, other_header(content, draw))
 
 
 def _with_sums(files: Files, name: str) -> Files:
@@ -226,7 +200,7 @@ def _with_sums(files: Files, name: str) -> Files:
     sums = json.loads(files[path])
     content = files[name]
     sums[own] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    return {**files, path: _json(sums)}
+    return {**files, path: as_json(sums)}
 
 
 def _resigned(files: Files, name: str, content: bytes) -> Files:
@@ -236,24 +210,7 @@ def _resigned(files: Files, name: str, content: bytes) -> Files:
         "bytes": len(content),
         "sha256": hashlib.sha256(content).hexdigest(),
     }
-    return {**files, name: content, manifest_name: _json(manifest)}
-
-
-def _other_header(content: bytes, draw: random.Random) -> bytes:
-    """The same arrays, described in other ways."""
-    length = int.from_bytes(content[:8], "little")
-    header = json.loads(content[8 : 8 + length])
-    if draw.random() < 0.5 and "__metadata__" in header:
-        facts = json.loads(header["__metadata__"]["taskmix"])
-        header["__metadata__"]["taskmix"] = json.dumps(spoiled_json(facts, draw))
-    else:
-        header = spoiled_json(header, draw)
-    text = _json(header)
-    return len(text).to_bytes(8, "little") + text + content[8 + length :]
-
-
-def _json(value: object) -> bytes:
-    return json.dumps(value).encode("utf-8", "surrogatepass")
+    return {**files, name: content, manifest_name: as_json(manifest)}
 
 
 # Exported models
@@ -276,12 +233,12 @@ def _load_model(folder: Path) -> None:
 def _signed_model(good: Files, name: str, draw: random.Random) -> Files:
     files = dict(good)
     if draw.random() < 0.7:
-        files["model.json"] = _json(spoiled_json(json.loads(good["model.json"]), draw))
+        files["model.json"] = as_json(spoiled_json(json.loads(good["model.json"]), draw))
     else:
-        files["model.safetensors"] = _other_header(good["model.safetensors"], draw)
+        files["model.safetensors"] = other_header(good["model.safetensors"], draw)
     names = ("model.safetensors", "model.json")
     sums = {name: hashlib.sha256(files[name]).hexdigest() for name in names}
-    return {**files, "checksums.json": _json(sums)}
+    return {**files, "checksums.json": as_json(sums)}
 
 
 TARGETS = {
@@ -294,7 +251,10 @@ TARGETS = {
     "tables": Target(_good_tables, _prepare_folder),
     "run": Target(_good_run, _read_run_folder, _signed_run),
     "comparison": Target(_good_comparison, _read_comparison, _signed_run),
+    "report": Target(_good_comparison, _report, _signed_run),
     "model": Target(_good_model, _load_model, _signed_model),
+    **TABLE_TARGETS,
+    **CALL_TARGETS,
 }
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 from tests.fuzz.campaign import case
+from tests.fuzz.files import write
 from tests.fuzz.mutations import HOSTILE, spoiled_json
-from tests.fuzz.targets import TARGETS, write
+from tests.fuzz.targets import TARGETS
 from tests.hostile.limits import Limited
 
 

@@ -16,8 +16,11 @@ from typing import Any
 BYTES = 2 << 30
 SECONDS = 10
 """Of computing; on a machine with other work to do they may be more of a clock."""
+FULL = 1 << 30
+"""Bytes with which no case begins: what earlier ones have compiled stays in a process."""
 PATIENCE = 60
-"""Seconds of a clock, for what waits and computes nothing."""
+"""Seconds of a clock, for what waits and computes nothing; that other programs have the processor
+is no fault of a reader's."""
 _SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -39,6 +42,8 @@ class Limited:
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> str:
         """What is wrong with how it ended; nothing if it returned or refused in one line."""
+        if self._process is not None and self._held() > FULL:
+            self._end()
         if self._process is None:
             self._connection, theirs = _SPAWN.Pipe()
             self._process = _SPAWN.Process(
@@ -48,10 +53,13 @@ class Limited:
             theirs.close()
             self._connection.recv()
         self._connection.send((function, arguments))
-        before, since = self._computed(), time.monotonic()
+        before = last = self._computed()
+        since = time.monotonic()
         while not self._connection.poll(0.2):
-            computed, waited = self._computed() - before, time.monotonic() - since
-            if computed > SECONDS or waited > PATIENCE:
+            computed = self._computed()
+            if computed > last:
+                last, since = computed, time.monotonic()
+            if computed - before > SECONDS or time.monotonic() - since > PATIENCE:
                 self._end()
                 return f"more than {SECONDS} s of computing, or {PATIENCE} s of waiting"
         try:
@@ -69,6 +77,14 @@ class Limited:
         except OSError:
             return 0.0
         return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+    def _held(self) -> int:
+        """Bytes that the process holds, of those with a limit; 0 where the system does not tell."""
+        try:
+            status = Path(f"/proc/{self._process.pid}/status").read_text()
+        except OSError:
+            return 0
+        return int(status.partition("VmData:")[2].split()[0]) << 10
 
     def _end(self) -> None:
         if self._process is not None:

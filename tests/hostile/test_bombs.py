@@ -16,7 +16,7 @@ from tests.hostile.limits import Limited, command
 
 import taskmix
 from taskmix.experiments.settings_json import learner_from_json
-from taskmix.report import read_run
+from taskmix.reporting import read_run
 from taskmix.stores import manifest
 
 

@@ -6,7 +6,7 @@ import pytest
 from tests.hostile.limits import Limited, command
 
 import taskmix
-from taskmix.report import read_run
+from taskmix.reporting import read_run
 from taskmix.stores import open_store
 
 

@@ -6,7 +6,7 @@ import shutil
 import pytest
 from tests.hostile.conftest import COMPARE, RUN, quietly
 
-from taskmix.report import read_run
+from taskmix.reporting import read_run
 from taskmix.training import run_folder
 
 RESULTS = ("metrics.jsonl", "events.jsonl", "summary.json")

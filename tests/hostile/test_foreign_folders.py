@@ -47,7 +47,7 @@ def without_times(folder) -> dict[str, bytes]:
     ("command", "held", "said_of"),
     [
         (COMPARE, "run", "holds a run"),
-        (["reproduce", "figure-6", "--seeds", "0"], "run", "holds a run"),
+        (["reproduce", "figure-7", "--seeds", "0"], "run", "holds a run"),
         (RUN, "comparison", "holds a comparison"),
         (RUN, "comparison/maml/seed-0", "part of a comparison"),
         (COMPARE, "comparison/maml/seed-0", "holds a run"),

@@ -8,7 +8,7 @@ from tests.hostile.conftest import COMPARE, RUN, quietly, untouched
 
 import taskmix
 from taskmix import files
-from taskmix.report import read_run, read_runs
+from taskmix.reporting import read_run, read_runs
 from taskmix.stores import open_store
 from taskmix.training.lock import owning
 

@@ -13,7 +13,7 @@ import pytest
 from tests.experiments import arithmetic
 
 from taskmix.experiments import run
-from taskmix.report.contact_sheet import contact_sheet
+from taskmix.reporting.contact_sheet import contact_sheet
 from taskmix.stores import ImageSplit
 
 STUCK = """
@@ -24,7 +24,7 @@ from taskmix.experiments import run
 from taskmix.experiments.group import Keeping
 from taskmix.training import watch
 
-def train(learner, stream, seeds, settings, observer, start, pause):
+def train(learner, stream, seeds, settings, observer, start, pause, *more, **named):
     def paused(moment):
         pause(moment)
         print("paused", flush=True)

@@ -6,7 +6,7 @@ import json
 import pytest
 from tests.hostile.conftest import quietly
 
-from taskmix.report import read_run
+from taskmix.reporting import read_run
 
 
 def sign(run, name) -> None:

@@ -54,6 +54,7 @@ def three_paper(paper, batches):
         state,
         clusters=spread_out(state.clusters, 3),
         counts=WindowedCounts(window),
+        global_prior=dataclasses.replace(state.global_prior, due=jnp.asarray(1000.0)),
         newest=jnp.asarray(2),
         iteration=jnp.asarray(100),
     )

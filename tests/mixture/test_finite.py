@@ -11,7 +11,7 @@ import pytest
 
 from taskmix.adaptation import BayesianHead, meta_gradient
 from taskmix.mixture import FiniteMixture
-from taskmix.mixture.responsibilities import judge
+from taskmix.mixture.responsibilities import assessments
 
 KEY = jax.random.key(3)
 TEMPERATURES = [2.0, math.inf]
@@ -118,8 +118,8 @@ def gradient_at_fixed_shares(learner, state, batch, shares):
     """Of (1/J) sum_j sum_l gamma_jl loss_jl, gamma given."""
 
     def surrogate(params):
-        judged = judge(learner.task_model, params, batch, state.alive)
-        return jnp.mean(jnp.sum(shares * judged.loss, axis=1))
+        found = assessments(learner.task_model, params, batch, state.alive)
+        return jnp.mean(jnp.sum(shares * found.loss, axis=1))
 
     return jax.jit(jax.grad(surrogate))(state.params)
 

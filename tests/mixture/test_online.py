@@ -17,6 +17,8 @@ import pytest
 from taskmix.adaptation import BayesianHead
 from taskmix.baselines import SingleModel
 from taskmix.mixture import OnlineMixture
+from taskmix.mixture.explaining import explained, predicted
+from taskmix.mixture.learning import learned
 from taskmix.mixture.reference import Reference, Scores
 from taskmix.mixture.reservoir import Reservoir
 from taskmix.mixture.trial import EASIER, Trial
@@ -240,6 +242,39 @@ def test_a_step_of_the_handmade_state_teaches_several_rows(state, after):
     )
     assert now[0] > before[0]
     assert now[1] > before[1]
+
+
+def unexplained(state, batch, held: int):
+    """An E-step whose first ``held`` tasks are their best cluster's, the rest the background's."""
+    seen = explained(ALONE, state, batch, batch.real)
+    kept = (jnp.arange(batch.real.size) < held)[:, None]
+    shares = jnp.concatenate([seen.best & kept, ~kept], axis=1).astype(float)
+    return dataclasses.replace(seen, shares=shares, unlike=jnp.zeros_like(seen.unlike))
+
+
+@pytest.mark.parametrize(("held", "seen"), [(0, [0, 0]), (4, [4, 4])])
+def test_widths_are_those_of_clusters_with_tasks_in_the_batch(state, batch, held, seen):
+    """All four tasks are routed to clusters with large weights; two targets of each count."""
+    _, now = predicted(ALONE, state, batch, unexplained(state, batch, held), batch.real)
+    assert (now.widths.seen - state.widths.seen)[:2].tolist() == seen
+
+
+@pytest.mark.parametrize(("held", "offered"), [(0, 0), (1, 2)])
+def test_what_nothing_explains_teaches_only_clusters_with_other_tasks(state, batch, held, offered):
+    """The first and third task are most like the tasks of the first cluster."""
+    nothing = jnp.zeros(4)
+    now = learned(
+        ALONE,
+        state,
+        batch,
+        unexplained(state, batch, held),
+        nothing,
+        nothing,
+        jnp.zeros(4, dtype=bool),
+        KEY,
+    )
+    new = now.members.reservoir.offered - state.members.reservoir.offered
+    assert new.tolist() == [offered, 0, 0, 0, 0]
 
 
 def test_permuting_the_clusters_permutes_the_next_state(step, state, after, batch):

@@ -5,8 +5,15 @@ import math
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import gammaln
 
-from taskmix.mixture.prior import WindowedCounts, log_places
+from taskmix.mixture import PaperMixture
+from taskmix.mixture.prior import (
+    WindowedCounts,
+    expected_concentration,
+    gamma_mode,
+    log_places,
+)
 from taskmix.mixture.responsibilities import responsibilities
 from taskmix.mixture.spawning import cooled, passes_threshold
 
@@ -85,3 +92,49 @@ def test_threshold_compares_the_mean_over_the_batch():
 )
 def test_cool_down_counts_down_and_starts_anew_with_a_birth(remaining, opened, expected):
     assert cooled(jnp.asarray(remaining), jnp.asarray(opened), 7) == expected
+
+
+def test_growing_window_counts_more_iterations_with_every_cluster():
+    counts = WindowedCounts(jnp.arange(1.0, 9.0).reshape(4, 2))
+    np.testing.assert_allclose(counts.counts(1), [1, 2])
+    np.testing.assert_allclose(counts.counts(3), [9, 12])
+    np.testing.assert_allclose(counts.counts(), [16, 20])
+    wider = counts.resized(6, 3)
+    np.testing.assert_allclose(wider.counts(), [16, 20, 0])
+
+
+def test_pruned_cluster_leaves_no_count_behind():
+    counts = WindowedCounts(jnp.ones((2, 3))).without(jnp.array([False, True, False]))
+    np.testing.assert_allclose(counts.counts(), [2, 0, 2])
+
+
+@pytest.mark.parametrize(("clusters", "tasks"), [(1, 10.0), (1, 40000.0), (3, 95000.0), (8, 50.0)])
+def test_mode_under_a_gamma_prior_is_where_a_fine_grid_has_its_maximum(clusters, tasks):
+    """The density of log zeta, from the formula of the paper, on a grid."""
+    logs = np.linspace(-12, 8, 200_001)
+    zeta = np.exp(logs)
+    density = gammaln(zeta) - gammaln(zeta + tasks) + (clusters + 1) * logs - zeta
+    best = zeta[np.argmax(density)]
+    np.testing.assert_allclose(gamma_mode(clusters, tasks), best, rtol=1e-3)
+
+
+def test_concentration_from_expected_clusters_solves_e_k_is_zeta_log_n():
+    np.testing.assert_allclose(expected_concentration(3.0, 95000.0), 3 / math.log(95000), rtol=1e-6)
+    np.testing.assert_allclose(expected_concentration(3.0, 0.0), 3 / math.log(2), rtol=1e-6)
+
+
+def test_concentration_is_the_number_of_tasks_in_a_batch_unless_another_is_asked_for():
+    asked = {
+        "batch": PaperMixture(),
+        "number": PaperMixture(concentration=7.0),
+        "expected": PaperMixture(concentration_from="expected", expected_clusters=2.0),
+        "gamma": PaperMixture(concentration_from="gamma"),
+    }
+    found = {
+        name: float(learner.zeta(jnp.asarray(2), jnp.asarray(100.0), jnp.asarray(4)))
+        for name, learner in asked.items()
+    }
+    assert found["batch"] == 4
+    assert found["number"] == 7
+    assert found["expected"] == pytest.approx(2 / math.log(100), rel=1e-5)
+    assert found["gamma"] == pytest.approx(float(gamma_mode(2, 100.0)), rel=1e-5)

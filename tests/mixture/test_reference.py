@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from taskmix.mixture.reference import LEAST, ORDINARY, TAIL, Reference, Scores
+from taskmix.mixture.reservoir import put
 from taskmix.tasks import Examples, TaskBatch
 
 KEY = jax.random.key(0)
@@ -121,8 +122,8 @@ def test_an_offered_task_brings_its_own_scores():
 
 
 def test_rescoring_changes_only_the_places_it_names():
-    new = Scores(many(-1.0, -2.0), many(-3.0, -4.0))
-    found = reference_of(range(5)).rescored(jnp.array([4, 1]), new).scores
+    new = Scores(many(-1.0, -2.0, -5.0), many(-3.0, -4.0, -5.0))
+    found = put(reference_of(range(5)).scores, jnp.array([4, 1, 5]), new)
     np.testing.assert_array_equal(found.whole, [0, -2, 2, 3, -1])
     np.testing.assert_array_equal(found.support, [0, -4, 2, 3, -3])
 

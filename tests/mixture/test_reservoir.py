@@ -71,14 +71,16 @@ def test_tasks_that_are_not_asked_for_are_not_kept():
     assert reservoir.offered == 2
 
 
-def test_source_says_which_task_came_to_each_place():
+def test_offer_says_to_which_place_each_task_came():
     batch = numbered(1.0, 2.0, 3.0, 4.0, 5.0)
-    reservoir, source = OFFER(filled(3, 7.0, 8.0, 9.0), batch, all_of(5), KEY)
-    new = np.asarray(source) >= 0
-    assert new.any()
+    reservoir, place = OFFER(filled(3, 7.0, 8.0, 9.0), batch, all_of(5), KEY)
+    came = np.asarray(place) < 3
+    assert came.any()
+    assert len(set(np.asarray(place)[came])) == came.sum()
     np.testing.assert_array_equal(
-        reservoir.tasks.query.y[new, 0, 0], batch.query.y[source[new], 0, 0]
+        reservoir.tasks.query.y[place[came], 0, 0], batch.query.y[came, 0, 0]
     )
+    assert sum(number in (7.0, 8.0, 9.0) for number in kept(reservoir)) == 3 - came.sum()
 
 
 def test_of_two_tasks_that_come_to_one_place_the_later_one_stays():

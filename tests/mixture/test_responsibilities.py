@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from taskmix.mixture.responsibilities import judge, mix, responsibilities, spread
+from taskmix.mixture.responsibilities import assessments, mix, responsibilities, spread
 
 ALL = jnp.ones(3, dtype=bool)
 any_scores = st_numpy.arrays(
@@ -71,7 +71,9 @@ def test_gradient_does_not_see_the_dead(dead):
 
 def test_judgement_is_that_of_every_pair_of_task_and_cluster(finite, three_finite, batches):
     batch = batches[0]
-    judged = jax.jit(functools.partial(judge, finite.task_model))(three_finite.params, batch, ALL)
+    found = jax.jit(functools.partial(assessments, finite.task_model))(
+        three_finite.params, batch, ALL
+    )
     adapt, model = jax.jit(finite.task_model.adapt), finite.task_model.model
     for task in range(4):
         support, query = jax.tree.map(lambda leaf, t=task: leaf[t], (batch.support, batch.query))
@@ -80,7 +82,7 @@ def test_judgement_is_that_of_every_pair_of_task_and_cluster(finite, three_finit
             adapted = adapt(params, support)
             fit = np.square(model.apply(adapted, support.x) - support.y).sum()
             predicted = model.apply(adapted, query.x)
-            one = jax.tree.map(lambda leaf, t=task, c=cluster: leaf[t, c], judged)
+            one = jax.tree.map(lambda leaf, t=task, c=cluster: leaf[t, c], found)
             np.testing.assert_allclose(one.evidence, -fit / 2, rtol=1e-4)
             np.testing.assert_allclose(one.predicted, predicted, rtol=1e-4, atol=1e-5)
             np.testing.assert_allclose(one.loss, np.square(predicted - query.y).mean(), rtol=1e-4)

@@ -6,7 +6,7 @@ import optax
 import pytest
 
 from taskmix.mixture.clusters import Clusters
-from taskmix.mixture.responsibilities import judge
+from taskmix.mixture.responsibilities import assessments
 from taskmix.mixture.update import (
     gradient_of_drawn,
     query_losses,
@@ -128,8 +128,8 @@ def dense(finite, three_finite, batches):
     alive = three_finite.alive
 
     def objective(params, shares):
-        judged = judge(finite.task_model, params, batches[0], alive)
-        return jnp.mean(jnp.sum(shares * judged.loss, axis=1))
+        found = assessments(finite.task_model, params, batches[0], alive)
+        return jnp.mean(jnp.sum(shares * found.loss, axis=1))
 
     return jax.jit(lambda shares: jax.grad(objective)(three_finite.params, shares))
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from taskmix.learner import LEVELS
 from taskmix.mixture.widths import KEPT, PER_TASK, Widths
+from taskmix.prediction import LEVELS
 
 OBSERVE, FOUND = jax.jit(Widths.observe), jax.jit(Widths.levels)
 MANY = KEPT // PER_TASK

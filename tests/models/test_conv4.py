@@ -106,11 +106,11 @@ def test_order_of_examples_does_not_matter():
 
 @functools.cache
 def outputs_and_gradient():
-    def judge(params, x, mask):
+    def task_loss(params, x, mask):
         outputs = SMALL.apply(params, x, mask)
         return jnp.sum(jnp.where(mask[:, None], jnp.sin(outputs), 0)), outputs
 
-    return jax.jit(jax.grad(judge, has_aux=True))
+    return jax.jit(jax.grad(task_loss, has_aux=True))
 
 
 @pytest.mark.parametrize("padding", [1e30, jnp.nan])

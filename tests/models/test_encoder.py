@@ -66,11 +66,11 @@ def slow_encoder(params, x, statistics=None):
 
 
 def with_gradient(encode):
-    def judge(params, x, statistics):
+    def task_loss(params, x, statistics):
         embedded, seen = encode(params, x, statistics)
         return jnp.sum(jnp.sin(embedded)), (embedded, seen)
 
-    return jax.jit(jax.grad(judge, has_aux=True))
+    return jax.jit(jax.grad(task_loss, has_aux=True))
 
 
 @pytest.mark.parametrize("given", [False, True], ids=["of the batch", "given"])

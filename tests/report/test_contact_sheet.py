@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from taskmix.report.contact_sheet import contact_sheet
+from taskmix.reporting.contact_sheet import contact_sheet
 from taskmix.stores import ImageSplit
 
 

@@ -6,8 +6,8 @@ import pytest
 from matplotlib.lines import Line2D
 from tests.report.conftest import family
 
-from taskmix.report import loss_figure, read_run, read_runs, responsibility_figure
-from taskmix.report.style import (
+from taskmix.reporting import loss_figure, read_run, read_runs, responsibility_figure
+from taskmix.reporting.style import (
     BACKGROUND,
     BLACK,
     CLUSTER_COLOURS,
@@ -35,7 +35,7 @@ def lines_of(ax, colour):
 
 
 def test_figures_are_written_as_png_and_pdf(comparison, tmp_path):
-    png, pdf = loss_figure(comparison, tmp_path / "figures" / "figure-5")
+    png, pdf = loss_figure(comparison, tmp_path / "figures" / "figure-6")
     assert png.read_bytes().startswith(b"\x89PNG")
     assert pdf.read_bytes().startswith(b"%PDF")
 
@@ -43,7 +43,7 @@ def test_figures_are_written_as_png_and_pdf(comparison, tmp_path):
 def test_loss_figure_draws_the_mean_over_seeds_and_a_band_to_the_extremes(
     comparison, tmp_path, drawn
 ):
-    loss_figure(comparison, tmp_path / "figure-5")
+    loss_figure(comparison, tmp_path / "figure-6")
     sinusoid = drawn[0].axes[0]
     for colour in (VERMILION, BLACK):
         (line,) = lines_of(sinusoid, colour)
@@ -53,12 +53,12 @@ def test_loss_figure_draws_the_mean_over_seeds_and_a_band_to_the_extremes(
 
 
 def test_ours_is_drawn_over_the_others(comparison, tmp_path, drawn):
-    loss_figure(comparison, tmp_path / "figure-5")
+    loss_figure(comparison, tmp_path / "figure-6")
     assert drawn[0].axes[0].get_lines()[-1].get_color() == VERMILION
 
 
 def test_phases_without_the_family_are_shaded(comparison, tmp_path, drawn):
-    loss_figure(comparison, tmp_path / "figure-5")
+    loss_figure(comparison, tmp_path / "figure-6")
     shaded = [
         [patch.get_extents().transformed(ax.transData.inverted()).intervalx for patch in ax.patches]
         for ax in drawn[0].axes
@@ -68,7 +68,7 @@ def test_phases_without_the_family_are_shaded(comparison, tmp_path, drawn):
 
 
 def test_captions_name_the_seeds_and_the_band(comparison, tmp_path, drawn):
-    loss_figure(comparison, tmp_path / "figure-5")
+    loss_figure(comparison, tmp_path / "figure-6")
     assert "2 seeds (0, 1); band: smallest to largest" in drawn[0].get_supxlabel()
 
 
@@ -85,7 +85,7 @@ def test_caption_and_legend_are_no_wider_than_the_figure(tmp_path, families):
 
 
 def test_a_single_run_gets_no_band_and_says_so(write_run, tmp_path, drawn):
-    loss_figure([read_run(write_run(seed=7))], tmp_path / "figure-5")
+    loss_figure([read_run(write_run(seed=7))], tmp_path / "figure-6")
     assert not drawn[0].axes[0].collections
     assert "One run, seed 7." in drawn[0].get_supxlabel()
 
@@ -95,7 +95,7 @@ def test_more_methods_than_can_be_told_apart_are_drawn_in_even_parts_with_ours_i
 ):
     others = [f"method-{number}" for number in range(8)]
     runs = [read_run(write_run(method)) for method in ("nonparametric", *others)]
-    loss_figure(runs, tmp_path / "figure-5")
+    loss_figure(runs, tmp_path / "figure-6")
     first, second = drawn[0].subfigs
     for part, expected in ((first, others[:4]), (second, others[4:])):
         (legend,) = part.legends
@@ -106,7 +106,7 @@ def test_more_methods_than_can_be_told_apart_are_drawn_in_even_parts_with_ours_i
 
 
 def test_responsibility_figure_draws_each_cluster_from_its_birth(write_run, tmp_path, drawn):
-    responsibility_figure([read_run(write_run())], tmp_path / "figure-6")
+    responsibility_figure([read_run(write_run())], tmp_path / "figure-7")
     (first,) = lines_of(drawn[0].axes[0], CLUSTER_COLOURS[0])
     second, spawn = lines_of(drawn[0].axes[0], CLUSTER_COLOURS[1])
     np.testing.assert_array_equal(first.get_ydata(), [1, 1, 0.5])
@@ -125,7 +125,7 @@ def legend_of(figure):
 
 def test_responsibility_figure_marks_alarms_and_births_by_cluster(write_run, tmp_path, drawn):
     events = "\n".join(map(json.dumps, (ALARM, SPAWN)))
-    responsibility_figure([read_run(write_run(**{"events.jsonl": events}))], tmp_path / "figure-6")
+    responsibility_figure([read_run(write_run(**{"events.jsonl": events}))], tmp_path / "figure-7")
     ax = drawn[0].axes[0]
     (alarm,) = [line for line in ax.get_lines() if line.get_marker() == "v"]
     np.testing.assert_array_equal(alarm.get_xdata(), [21])
@@ -139,7 +139,7 @@ def test_responsibility_figure_draws_the_background_as_a_grey_area(write_run, tm
     lines = [{"iteration": i, "clusters": 1, "families": families} for i in (0, 20, 40)]
     metrics = "\n".join(map(json.dumps, lines))
     run = read_run(write_run(**{"metrics.jsonl": metrics, "events.jsonl": None}))
-    responsibility_figure([run], tmp_path / "figure-6")
+    responsibility_figure([run], tmp_path / "figure-7")
     sinusoid, step = drawn[0].axes
     (area,) = sinusoid.collections
     assert area.get_paths()[0].vertices[:, 1].max() == 0.25
@@ -155,26 +155,26 @@ def test_responsibility_figure_takes_seeds_with_different_cluster_counts(
     metrics = one_cluster / "metrics.jsonl"
     metrics.write_text(metrics.read_text().replace('"iteration": 21', '"iteration": 40'))
     runs = [read_run(write_run(seed=0)), read_run(one_cluster)]
-    responsibility_figure(runs, tmp_path / "figure-6")
+    responsibility_figure(runs, tmp_path / "figure-7")
     mean = lines_of(drawn[0].axes[0], CLUSTER_COLOURS[1])[2]
     np.testing.assert_array_equal(mean.get_ydata(), [np.nan, np.nan, 0.5])
 
 
 def test_responsibility_figure_refuses_several_methods(comparison, tmp_path):
     with pytest.raises(ValueError, match=r"shows one method.*\['nonparametric', 'maml'\]"):
-        responsibility_figure(comparison, tmp_path / "figure-6")
+        responsibility_figure(comparison, tmp_path / "figure-7")
 
 
 def test_runs_on_different_streams_are_refused(write_run, tmp_path):
     other = [{"start": 0, "stop": 40, "families": ["sinusoid", "step"]}]
     runs = [read_run(write_run()), read_run(write_run("maml", phases=other))]
     with pytest.raises(ValueError, match="had different streams"):
-        loss_figure(runs, tmp_path / "figure-5")
+        loss_figure(runs, tmp_path / "figure-6")
 
 
 def test_no_runs_are_refused(tmp_path):
     with pytest.raises(ValueError, match="no runs to draw"):
-        loss_figure([], tmp_path / "figure-5")
+        loss_figure([], tmp_path / "figure-6")
 
 
 def test_methods_are_always_in_the_same_order_and_unknown_ones_last():

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from taskmix.report import overview_figure
+from taskmix.reporting import overview_figure
 
 
 def cell(mean, ci95=None):

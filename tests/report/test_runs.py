@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from tests.report.conftest import family
 
-from taskmix.report import read_run, read_runs
-from taskmix.report.runs import by_method
+from taskmix.reporting import read_run, read_runs
+from taskmix.reporting.runs import by_method
 from taskmix.streams import Phase
 
 

@@ -3,7 +3,7 @@ import io
 import pytest
 from rich.console import Console
 
-from taskmix.report import accuracy_table, comparison_table, shot_table
+from taskmix.reporting import accuracy_table, comparison_table, shot_table
 
 
 def cell(mean, ci95=0.1):
@@ -124,7 +124,7 @@ def with_accuracy(**accuracies: float) -> dict:
     test = {
         "split": "val",
         "episodes": 600,
-        "queries_a_class": 15,
+        "queries_per_class": 15,
         "interval": "95 % over tasks (normal)",
         "iteration": 900,
         "parameters": 32_773,
@@ -139,7 +139,7 @@ def test_accuracies_are_in_per_cent_with_their_interval_and_protocol():
     assert "40.12 ± 1.23" in text
     assert "32,773" in text
     assert "val classes" in text
-    assert "600 tasks, 15 queries a class" in text
+    assert "600 tasks, 15 queries per class" in text
 
 
 def test_methods_are_shown_against_the_first_one_given():

@@ -1,4 +1,9 @@
-"""Runs that are killed with SIGKILL, and go on: they end with the bits of a run that was not."""
+"""Runs that are killed with SIGKILL, and go on: they end with the bits of a run that was not.
+
+    pytest -m soak tests/soak/test_kills.py -s
+
+prints how many were killed. TASKMIX_SOAK_SHARE=0.25 takes every fourth moment only.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +27,41 @@ MAML = (
     *("--lengths", "60", "40", "--tasks", "2", "--hidden", "4", "--adaptation.steps", "1"),
     *("--evaluate-every", "5", "--test-tasks", "3", *OFTEN),
 )
+SHARE = float(os.environ.get("TASKMIX_SOAK_SHARE", "1"))
 REGRESSION = (
-    *("run", "regression", "--lengths", "400", "300", "300"),
-    *("--hidden", "20", "20", "--evaluate-every", "20", "--test-tasks", "10", *OFTEN),
+    *("run", "regression", "--families", "polynomial", "sinusoid", "--lengths", "300", "200"),
+    *("--hidden", "16", "--reservoir", "40", "--reference", "40", "--capacity", "4"),
+    *("--evaluate-every", "20", "--test-tasks", "5", *OFTEN),
 )
+"""The online mixture with Bayesian heads and reservoirs; a cluster is opened after the shift."""
 IMAGES = (
     *("run", "evolving-images", "--lengths", "40", "40", "20"),
     *("--size", "16", "--width", "4", "--tasks", "2", "--query", "2", "--adaptation.steps", "1"),
     *("--test-query", "2", "--test-tasks", "3", "--evaluate-every", "5", *OFTEN),
 )
+TABLE = """
+import sys, taskmix as tm
+from taskmix.tables.example import heaters
+small = {"capacity": 2, "reservoir": 20, "reference": 20}
+columns = {"task": "run", "target": "degrees", "time": "run", "split": "random", "support": 5}
+often = tm.Keeping(checkpoint_iterations=1)
+tm.run_table(heaters(runs=200), sys.argv[1], keeping=often, hidden=(8,), settings=small, **columns)
+"""
+"""Every wave of tasks ends with a checkpoint."""
+LIVE = """
+import sys, jax, taskmix as tm
+from pathlib import Path
+stream = tm.streams.regression(("polynomial", "sinusoid"), (150, 150), tasks=4)
+head = tm.BayesianHead(tm.MLP(hidden=(8,), outputs=8, activation="tanh"), width=8)
+learner = tm.OnlineMixture(head, capacity=2, reservoir=20, reference=20)
+out = Path(sys.argv[1])
+live = tm.Live.load(learner, out) if (out / "checkpoints").is_dir() else tm.Live(learner)
+while live.batches < 300:
+    live.learn(stream.batch(jax.random.key(0), live.batches))
+    if live.batches % 5 == 0:
+        live.save(out)
+(out / "ended").touch()
+"""
 TIMES = ("seconds", "iterations_per_second")
 
 Moment = Callable[[Path], bool]
@@ -47,17 +78,22 @@ def environment(tmp_path_factory):
     }
 
 
+def command(arguments, out: Path) -> list:
+    """A command of taskmix, or a script that is given the folder."""
+    if isinstance(arguments, str):
+        return [sys.executable, "-c", arguments, out]
+    return [*COMMAND, *arguments, "--out", out]
+
+
 def finished(arguments, out: Path, environment) -> Path:
-    subprocess.run(
-        [*COMMAND, *arguments, "--out", out], env=environment, check=True, capture_output=True
-    )
+    subprocess.run(command(arguments, out), env=environment, check=True, capture_output=True)
     return out
 
 
 def killed(arguments, out: Path, environment, moment: Moment) -> bool:
     """Kill a run at a moment; whether it came to that before the end."""
     process = subprocess.Popen(
-        [*COMMAND, *arguments, "--out", out],
+        command(arguments, out),
         env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -98,6 +134,17 @@ def after(seconds: float) -> Moment:
     return moment
 
 
+def checkpointed(count: int) -> Moment:
+    """As soon as there is a checkpoint of that number, or a later one."""
+
+    def moment(out: Path) -> bool:
+        if not (out / "checkpoints").is_dir():
+            return False
+        return any(n.isdigit() and int(n) >= count for n in os.listdir(out / "checkpoints"))
+
+    return moment
+
+
 def _exists(path: Path) -> bool:
     return path.exists()
 
@@ -132,12 +179,16 @@ def duration(arguments, out: Path, environment) -> float:
     return json.loads(lines[-1])["seconds"] - json.loads(lines[0])["seconds"]
 
 
-def assert_survives(arguments, moments: list[Moment], whole: Path, folder: Path, environment):
+def assert_survives(
+    arguments, moments: list[Moment], whole: Path, folder: Path, environment, outcome=outcome
+):
     before, times = outcome(whole), 0
+    moments = moments[:: max(round(1 / SHARE), 1)]
     for number, moment in enumerate(moments):
         out = folder / str(number)
         times += killed(arguments, out, environment, moment)
         assert outcome(finished(arguments, out, environment)) == before, f"moment {number}"
+    print(f"\n{times} kills at {len(moments)} moments")
     assert times >= 0.8 * len(moments), "too many runs had ended before they could be killed"
 
 
@@ -147,7 +198,7 @@ def test_run_that_was_killed_ends_as_if_it_had_not_been(tmp_path, environment):
 
 
 @pytest.mark.soak
-def test_regression_survives_thirty_kills(tmp_path, environment):
+def test_regression_survives_forty_kills(tmp_path, environment):
     whole = finished(REGRESSION, tmp_path / "whole", environment)
     spawns = json.loads((whole / "summary.json").read_text())["spawns"]
     assert spawns, "no cluster was opened, so nothing can be killed around it"
@@ -169,3 +220,33 @@ def test_images_survive_ten_kills(tmp_path, environment):
     moments = [after(draw.random() * 0.8 * seconds) for _ in range(7)]
     moments += [in_the_middle_of_a_checkpoint(draw.randrange(1, 15)) for _ in range(3)]
     assert_survives(IMAGES, moments, whole, tmp_path, environment)
+
+
+def outcome_of_table(out: Path) -> dict[str, bytes]:
+    names = ("result.json", "tasks.csv", "predictions.csv", "support.csv")
+    return {name: (out / name).read_bytes() for name in names} | {
+        path.name: path.read_bytes() for path in (out / "model").iterdir()
+    }
+
+
+def outcome_of_live(out: Path) -> dict[str, bytes]:
+    arrays = load_file(max((out / "checkpoints").iterdir()) / "checkpoint.safetensors")
+    return {name: array.tobytes() for name, array in arrays.items()}
+
+
+@pytest.mark.soak
+def test_a_table_survives_twenty_kills(tmp_path, environment):
+    whole = finished(TABLE, tmp_path / "whole", environment)
+    draw = random.Random(2)
+    moments = [checkpointed(draw.randrange(1, 36)) for _ in range(12)]
+    moments += [in_the_middle_of_a_checkpoint(draw.randrange(1, 36)) for _ in range(8)]
+    assert_survives(TABLE, moments, whole, tmp_path, environment, outcome_of_table)
+
+
+@pytest.mark.soak
+def test_a_live_learner_survives_ten_kills(tmp_path, environment):
+    whole = finished(LIVE, tmp_path / "whole", environment)
+    draw = random.Random(3)
+    moments = [checkpointed(draw.randrange(5, 280)) for _ in range(6)]
+    moments += [in_the_middle_of_a_checkpoint(draw.randrange(1, 50)) for _ in range(4)]
+    assert_survives(LIVE, moments, whole, tmp_path, environment, outcome_of_live)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from taskmix.stores.archives import open_source
 from taskmix.stores.class_lists import CLASS_LISTS, class_list, divide, omniglot_splits
 from taskmix.stores.layouts import Division, list_images
-from taskmix.stores.prepare import Options, prepare
+from taskmix.stores.prepare import Options, prepare_store
 
 NAMES = st.sets(st.text("abcdefgh", min_size=1, max_size=5), min_size=10, max_size=60)
 
@@ -38,14 +38,14 @@ def test_published_list_splits_class_folders(tmp_path, draw):
 
 def test_listed_classes_without_a_folder_are_reported(tmp_path, draw):
     source = draw.folder(tmp_path / "in", draw.classes(("apple", "bed")))
-    report = prepare(source, tmp_path / "out", Options(size=16, classes="cifar-fs"))
+    report = prepare_store(source, tmp_path / "out", Options(size=16, classes="cifar-fs"))
     assert sum("without a usable image" in problem.what for problem in report.problems) == 98
 
 
 def test_list_of_other_classes_is_refused(tmp_path, draw):
     source = draw.folder(tmp_path / "in", draw.classes())
     with pytest.raises(ValueError, match="are named like 'n01532829'"):
-        prepare(source, tmp_path / "out", Options(size=16, classes="ravi"))
+        prepare_store(source, tmp_path / "out", Options(size=16, classes="ravi"))
 
 
 @given(NAMES, st.sampled_from([(0.6, 0.2, 0.2), (0.64, 0.16, 0.2), (0.5, 0.5, 0.0)]))

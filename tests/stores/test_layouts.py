@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from taskmix.stores import open_store
-from taskmix.stores.prepare import Options, prepare
+from taskmix.stores.prepare import Options, prepare_store
 
 LAYOUTS = ("classes", "split_folders", "tables", "omniglot", "caches")
 
 
 def stored(source, out, **options):
     options = {"size": 16, "omniglot_split": "alphabets", **options}
-    report = prepare(source, out, Options(**options))
+    report = prepare_store(source, out, Options(**options))
     return open_store(out), report
 
 

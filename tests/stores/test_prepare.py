@@ -13,7 +13,7 @@ from PIL import Image
 from taskmix.stores import open_store, shards
 from taskmix.stores import prepare as module
 from taskmix.stores.pool import decoded
-from taskmix.stores.prepare import Options, prepare
+from taskmix.stores.prepare import Options, prepare_store
 from taskmix.stores.shards import ShardWriter
 
 SMALL = Options(size=16)
@@ -34,7 +34,7 @@ def with_problems(draw) -> dict[str, bytes]:
 
 def test_broken_duplicate_and_tiny_files_are_skipped_and_named(tmp_path, draw):
     source = draw.folder(tmp_path / "in", with_problems(draw))
-    report = prepare(source, tmp_path / "out", ALL_TRAIN)
+    report = prepare_store(source, tmp_path / "out", ALL_TRAIN)
     found = problems(report)
     assert sorted(found) == ["a/0.png", "b/1.png", "b/3.png"]
     assert found["a/0.png"].startswith("is not a readable image")
@@ -47,13 +47,13 @@ def test_of_many_copies_the_first_in_the_store_stays_whatever_is_read_first(tmp_
     backwards = dict(reversed(files.items()))
     for name, order in (("one", files), ("two", backwards)):
         source = draw.tar(tmp_path / f"{name}.tar", order)
-        report = prepare(source, tmp_path / name, ALL_TRAIN)
+        report = prepare_store(source, tmp_path / name, ALL_TRAIN)
         assert problems(report) == {f"b/{n}.png": "is a duplicate of a/0.png" for n in "xyz"}
 
 
 def test_gaps_are_closed_without_moving_an_image_to_another_class(tmp_path, draw):
     source = draw.folder(tmp_path / "in", with_problems(draw))
-    prepare(source, tmp_path / "out", ALL_TRAIN)
+    prepare_store(source, tmp_path / "out", ALL_TRAIN)
     train = open_store(tmp_path / "out").split("train")
     assert (train.first.tolist(), train.count.tolist()) == ([0, 3], [3, 2])
     expected = [draw.pixels(number) for number in (1, 101, 3, 100, 102)]
@@ -62,7 +62,7 @@ def test_gaps_are_closed_without_moving_an_image_to_another_class(tmp_path, draw
 
 def test_problems_are_in_the_manifest(tmp_path, draw):
     source = draw.folder(tmp_path / "in", with_problems(draw))
-    report = prepare(source, tmp_path / "out", ALL_TRAIN)
+    report = prepare_store(source, tmp_path / "out", ALL_TRAIN)
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert {entry["file"]: entry["what"] for entry in manifest["problems"]} == problems(report)
 
@@ -74,7 +74,9 @@ def test_strict_stops_at_any_problem_and_leaves_nothing(tmp_path, draw, name):
         files["a/2.png"] = files[name]
     source = draw.folder(tmp_path / "in", files)
     with pytest.raises(ValueError, match=f"{name}.*strict"):
-        prepare(source, tmp_path / "out", Options(size=16, splits=(1.0, 0.0, 0.0), strict=True))
+        prepare_store(
+            source, tmp_path / "out", Options(size=16, splits=(1.0, 0.0, 0.0), strict=True)
+        )
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
@@ -82,25 +84,27 @@ def test_strict_stops_at_a_file_that_a_table_lists_in_vain(tmp_path, draw):
     files = draw.tables()
     del files["images/b1.png"]
     with pytest.raises(ValueError, match=r"images/b1.png is missing.*strict"):
-        prepare(draw.folder(tmp_path / "in", files), tmp_path / "out", Options(16, strict=True))
+        prepare_store(
+            draw.folder(tmp_path / "in", files), tmp_path / "out", Options(16, strict=True)
+        )
 
 
 def test_file_has_one_problem_at_most(tmp_path, draw):
     files = draw.classes("ab") | {"a/8.png": b"no image", "b/9.png": b"no image"}
-    report = prepare(draw.folder(tmp_path / "in", files), tmp_path / "out", ALL_TRAIN)
+    report = prepare_store(draw.folder(tmp_path / "in", files), tmp_path / "out", ALL_TRAIN)
     assert [problem.file for problem in report.problems] == ["a/8.png", "b/9.png"]
 
 
 def test_class_without_a_usable_image_is_reported_and_left_out(tmp_path, draw):
     files = draw.classes("ab") | {"c/0.png": b"no image"}
-    report = prepare(draw.folder(tmp_path / "in", files), tmp_path / "out", ALL_TRAIN)
+    report = prepare_store(draw.folder(tmp_path / "in", files), tmp_path / "out", ALL_TRAIN)
     assert problems(report)["c"] == "is a class of train without a usable image"
     assert open_store(tmp_path / "out").split("train").classes == ("a", "b")
 
 
 def test_split_without_a_usable_image_is_left_out(tmp_path, draw):
     files = draw.split_folders() | {"val/c/0.png": b"", "val/c/1.png": b""}
-    prepare(draw.folder(tmp_path / "in", files), tmp_path / "out", SMALL)
+    prepare_store(draw.folder(tmp_path / "in", files), tmp_path / "out", SMALL)
     assert open_store(tmp_path / "out").splits == ("train", "test")
     assert not (tmp_path / "out" / "val.npy").exists()
 
@@ -108,7 +112,7 @@ def test_split_without_a_usable_image_is_left_out(tmp_path, draw):
 def test_source_without_a_usable_image_is_refused(tmp_path, draw):
     source = draw.folder(tmp_path / "in", {"a/0.png": b"no image"})
     with pytest.raises(ValueError, match=r"no usable image: a/0.png"):
-        prepare(source, tmp_path / "out", ALL_TRAIN)
+        prepare_store(source, tmp_path / "out", ALL_TRAIN)
     assert not (tmp_path / "out").exists()
 
 
@@ -123,13 +127,13 @@ def test_file_that_cannot_be_read_is_skipped_and_named(tmp_path, draw):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "list_images", then_removed)
-        report = prepare(source, tmp_path / "out", ALL_TRAIN)
+        report = prepare_store(source, tmp_path / "out", ALL_TRAIN)
     assert "cannot be read" in problems(report)["a/1.png"]
 
 
 def test_grey_source_has_one_channel(tmp_path, draw):
     files = {f"a/{i}.png": draw.png(i, channels=1) for i in range(3)}
-    prepare(draw.folder(tmp_path / "in", files), tmp_path / "out", ALL_TRAIN)
+    prepare_store(draw.folder(tmp_path / "in", files), tmp_path / "out", ALL_TRAIN)
     store = open_store(tmp_path / "out")
     assert store.channels == 1
     expected = np.stack([draw.pixels(i, channels=1) for i in range(3)])[..., None]
@@ -138,7 +142,7 @@ def test_grey_source_has_one_channel(tmp_path, draw):
 
 def test_one_image_in_colour_gives_all_of_them_three_channels(tmp_path, draw):
     files = {f"a/{i}.png": draw.png(i, channels=1) for i in range(3)} | {"a/9.png": draw.png(9)}
-    prepare(draw.folder(tmp_path / "in", files), tmp_path / "out", ALL_TRAIN)
+    prepare_store(draw.folder(tmp_path / "in", files), tmp_path / "out", ALL_TRAIN)
     images = open_store(tmp_path / "out").split("train").images
     grey = draw.pixels(1, channels=1)
     np.testing.assert_array_equal(images[1], np.stack([grey] * 3, -1))
@@ -147,7 +151,7 @@ def test_one_image_in_colour_gives_all_of_them_three_channels(tmp_path, draw):
 
 def test_images_are_squashed_not_cropped(tmp_path, draw):
     wide = draw.encoded(Image.fromarray(draw.pixels(0, size=(20, 40))))
-    prepare(draw.folder(tmp_path / "in", {"a/0.png": wide}), tmp_path / "out", ALL_TRAIN)
+    prepare_store(draw.folder(tmp_path / "in", {"a/0.png": wide}), tmp_path / "out", ALL_TRAIN)
     expected = Image.fromarray(draw.pixels(0, size=(20, 40))).resize((16, 16), Image.LANCZOS)
     np.testing.assert_array_equal(
         open_store(tmp_path / "out").split("train").images[0], np.asarray(expected)
@@ -156,16 +160,16 @@ def test_images_are_squashed_not_cropped(tmp_path, draw):
 
 def test_processes_give_the_store_that_one_process_gives(tmp_path, draw, monkeypatch):
     source = draw.folder(tmp_path / "in", draw.classes(images=30))
-    prepare(source, tmp_path / "one", SMALL)
+    prepare_store(source, tmp_path / "one", SMALL)
     monkeypatch.setattr("taskmix.stores.pool.WORTH_A_POOL", 1)
-    prepare(source, tmp_path / "two", Options(size=16, workers=2))
+    prepare_store(source, tmp_path / "two", Options(size=16, workers=2))
     assert open_store(tmp_path / "one").fingerprint == open_store(tmp_path / "two").fingerprint
 
 
 def test_progress_counts_up_to_all_images(tmp_path, draw):
     seen = []
     source = draw.folder(tmp_path / "in", draw.classes())
-    prepare(source, tmp_path / "out", SMALL, lambda done, total: seen.append((done, total)))
+    prepare_store(source, tmp_path / "out", SMALL, lambda done, total: seen.append((done, total)))
     assert seen == [(i, 10) for i in range(1, 11)]
 
 
@@ -174,7 +178,7 @@ def test_existing_out_is_refused_and_untouched(tmp_path, draw, kind):
     out = tmp_path / "out"
     {"file": out.touch, "folder": out.mkdir, "dangling link": lambda: out.symlink_to("x")}[kind]()
     with pytest.raises(FileExistsError, match="choose another folder"):
-        prepare(draw.folder(tmp_path / "in", draw.classes()), out, SMALL)
+        prepare_store(draw.folder(tmp_path / "in", draw.classes()), out, SMALL)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
 
 
@@ -187,7 +191,7 @@ def test_failure_while_writing_leaves_nothing_behind(tmp_path, draw, monkeypatch
     monkeypatch.setattr(ShardWriter, step, fails)
     source = draw.folder(tmp_path / "in", draw.classes())
     with pytest.raises((KeyboardInterrupt, OSError, MemoryError)):
-        prepare(source, tmp_path / "new" / "deep" / "out", SMALL)
+        prepare_store(source, tmp_path / "new" / "deep" / "out", SMALL)
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
@@ -200,7 +204,7 @@ def test_failure_at_the_very_end_leaves_nothing_behind(tmp_path, draw, monkeypat
     target = os if failing == "fsync" else type(tmp_path)
     monkeypatch.setattr(target, failing, fails)
     with pytest.raises(OSError, match=r"Cannot write .*out: Input/output error; make it writable"):
-        prepare(source, tmp_path / "out", SMALL)
+        prepare_store(source, tmp_path / "out", SMALL)
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
@@ -210,7 +214,7 @@ def test_full_disk_is_told_with_what_to_do(tmp_path, draw, monkeypatch):
 
     monkeypatch.setattr(ShardWriter, "put", full)
     with pytest.raises(OSError, match=r"No space left on device; make room there or choose"):
-        prepare(draw.folder(tmp_path / "in", draw.classes()), tmp_path / "out", SMALL)
+        prepare_store(draw.folder(tmp_path / "in", draw.classes()), tmp_path / "out", SMALL)
 
 
 def test_space_is_checked_before_the_work(tmp_path, draw, monkeypatch):
@@ -218,7 +222,7 @@ def test_space_is_checked_before_the_work(tmp_path, draw, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(shards.SPARE))
     monkeypatch.setattr(module, "decoded", lambda *_: pytest.fail("work was begun"))
     with pytest.raises(OSError, match="make room there or choose another folder"):
-        prepare(draw.folder(tmp_path / "in", draw.classes()), tmp_path / "out", SMALL)
+        prepare_store(draw.folder(tmp_path / "in", draw.classes()), tmp_path / "out", SMALL)
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 

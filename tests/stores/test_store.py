@@ -10,13 +10,13 @@ from PIL import Image
 
 from taskmix.stores import ImageSplit, open_store, resized
 from taskmix.stores.manifest import HEADER, _checksum
-from taskmix.stores.prepare import Options, prepare
+from taskmix.stores.prepare import Options, prepare_store
 
 
 @pytest.fixture
 def store(tmp_path, draw):
     files = draw.split_folders()
-    prepare(draw.folder(tmp_path / "in", files), tmp_path / "store", Options(size=16))
+    prepare_store(draw.folder(tmp_path / "in", files), tmp_path / "store", Options(size=16))
     return tmp_path / "store"
 
 
@@ -51,7 +51,7 @@ def test_fingerprint_follows_from_source_and_options(tmp_path, draw):
     source = draw.folder(tmp_path / "in", draw.classes())
     prints = []
     for i, size in enumerate((16, 16, 12)):
-        prepare(source, tmp_path / f"{i}", Options(size=size))
+        prepare_store(source, tmp_path / f"{i}", Options(size=size))
         prints.append(open_store(tmp_path / f"{i}").fingerprint)
     assert prints[0] == prints[1] != prints[2]
 
@@ -182,7 +182,7 @@ def test_resized_split_is_what_preparing_at_that_size_gives(tmp_path, draw, chan
     files = {f"a/{i}.png": draw.png(i, (24, 24), channels) for i in range(3)}
     source = draw.folder(tmp_path / "in", files)
     for size in (24, 10):
-        prepare(source, tmp_path / f"{size}", Options(size=size, splits=(1.0, 0.0, 0.0)))
+        prepare_store(source, tmp_path / f"{size}", Options(size=size, splits=(1.0, 0.0, 0.0)))
     large, small = (open_store(tmp_path / f"{size}").split("train") for size in (24, 10))
     made = resized(large, 10)
     np.testing.assert_array_equal(made.images, small.images)

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter
 
-from taskmix.streams.filters import BLUR, FILTERS, image_filter
+from taskmix.streams.filters import (
+    BLUR,
+    FILTERS,
+    checked_filter,
+    image_filter,
+    register_filter,
+)
 
 COMPILED = {name: jax.jit(filtered) for name, filtered in FILTERS.items()}
 plain, blur, night, pencil = (COMPILED[name] for name in ("plain", "blur", "night", "pencil"))
@@ -22,6 +28,8 @@ def images(*shape):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_output_has_the_input_shape_and_type_and_stays_in_range(name, shape):
     x = images(*shape)
+    if name == "rotate" and shape[-3] != shape[-2]:
+        pytest.skip("a rectangle cannot be turned")
     y = COMPILED[name](x)
     assert (y.shape, y.dtype) == (x.shape, x.dtype)
     assert np.all((y >= 0) & (y <= 1))
@@ -143,6 +151,67 @@ def test_pencil_draws_the_dark_side_of_an_edge_only():
 def test_other_numbers_of_channels_are_refused(name):
     with pytest.raises(ValueError, match=r"1 channel .grey. or 3 .red, green, blue., not 4"):
         FILTERS[name](images(8, 8, 4))
+
+
+def test_negative_of_the_negative_is_the_image():
+    x = images(21, 21, 3)
+    np.testing.assert_allclose(COMPILED["invert"](COMPILED["invert"](x)), x, atol=1e-6)
+
+
+def test_poster_has_four_tones():
+    found = np.unique(np.round(COMPILED["posterise"](images(21, 21, 3)), 5))
+    np.testing.assert_allclose(found, [0, 1 / 3, 2 / 3, 1], atol=1e-5)
+
+
+def test_noise_is_another_for_another_image_and_has_its_deviation():
+    x = jnp.full((2, 40, 40, 3), 0.5).at[1, 0, 0, 0].set(0.6)
+    added = np.asarray(COMPILED["noise"](x) - x)
+    assert added.std() == pytest.approx(0.15, rel=0.05)
+    assert abs(np.corrcoef(added[0].ravel(), added[1].ravel())[0, 1]) < 0.1
+
+
+def test_grey_has_three_equal_channels_of_the_luminance():
+    x = jnp.broadcast_to(jnp.array([1.0, 0.0, 0.5]), (4, 4, 3))
+    np.testing.assert_allclose(COMPILED["grey"](x), 0.299 + 0.114 / 2, rtol=1e-6)
+
+
+def test_four_quarter_turns_are_none_and_one_moves_the_right_edge_to_the_top():
+    x = images(21, 21, 3)
+    once = FILTERS["rotate"](x)
+    np.testing.assert_array_equal(once[0], x[:, -1])
+    np.testing.assert_array_equal(FILTERS["rotate"](FILTERS["rotate"](FILTERS["rotate"](once))), x)
+    with pytest.raises(ValueError, match="only squares"):
+        FILTERS["rotate"](images(4, 6, 3))
+
+
+def test_pixelated_image_has_constant_cells_with_the_mean_of_what_was_there():
+    x = images(24, 24, 1)
+    y = np.asarray(COMPILED["pixelate"](x)).reshape(12, 2, 12, 2)
+    np.testing.assert_allclose(y, np.broadcast_to(y[:, :1, :, :1], y.shape), atol=1e-6)
+    means = np.asarray(x).reshape(12, 2, 12, 2).mean((1, 3))
+    np.testing.assert_allclose(y[:, 0, :, 0], means, atol=1e-6)
+
+
+def test_fog_is_thickest_above():
+    rows = np.asarray(COMPILED["fog"](jnp.zeros((21, 21, 1))))[:, 0, 0]
+    np.testing.assert_allclose([rows[0], rows[-1]], [0.85, 0.25], atol=1e-6)
+    assert np.all(np.diff(rows) < 0)
+
+
+def test_filter_of_ones_own_is_found_and_refused_if_it_changes_the_shape():
+    register_filter("half-as-bright", lambda images: images / 2)
+    register_filter("smaller", lambda images: images[..., ::2, ::2, :])
+    try:
+        assert checked_filter("half-as-bright", (8, 8, 3))(jnp.ones((8, 8, 3)))[0, 0, 0] == 0.5
+        with pytest.raises(ValueError, match=r"'smaller'.*must keep shape and type"):
+            checked_filter("smaller", (8, 8, 3))
+        with pytest.raises(ValueError, match="no filter"):
+            FILTERS.register("nothing", 3)
+        with pytest.raises(ValueError, match="already"):
+            register_filter("night", lambda images: images)
+    finally:
+        FILTERS.remove("half-as-bright")
+        FILTERS.remove("smaller")
 
 
 def test_filters_are_found_by_name():

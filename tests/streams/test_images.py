@@ -13,6 +13,7 @@ import pytest
 from taskmix.stores import ImageSplit
 from taskmix.streams import ImageSet, ImageStream, consecutive
 from taskmix.streams.filters import image_filter
+from taskmix.streams.images import Look
 
 CLASSES, SIZE = 7, 8
 COUNTS = np.array([6, 9, 6, 7, 12, 6, 8], np.int32)
@@ -128,6 +129,26 @@ def test_split_too_small_for_the_tasks_is_refused(way, images, message):
 def test_settings_that_make_no_task_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         stream(**changes)
+
+
+def test_family_is_drawn_from_its_own_source_and_grey_gets_channels():
+    grey = dataclasses.replace(
+        split(), images=np.full((COUNTS.sum(), SIZE, SIZE, 1), 200, np.uint8)
+    )
+    joined = ImageSet.joined([split(), grey], 4, 6)
+    assert joined.images.shape[-1] == 3
+    schedule = consecutive(("colour", "grey"), (5, 5))
+    looks = (Look(0, "plain"), Look(1, "invert"))
+    both = ImageStream(joined, joined, schedule, 3, 4, 2, 4, 3, looks=looks)
+    first, second = (both.batch(jax.random.key(0), i).query.x for i in (0, 5))
+    assert float(first.max()) < 0.5
+    np.testing.assert_allclose(second, 1 - 200 / 255, atol=1e-6)
+
+
+def test_sources_of_two_sizes_are_refused():
+    larger = dataclasses.replace(split(), images=np.zeros((COUNTS.sum(), 9, 9, 3), np.uint8))
+    with pytest.raises(ValueError, match="need one size"):
+        ImageSet.joined([split(), larger], 4, 6)
 
 
 def test_unknown_filter_is_refused_with_the_nearest_name():

@@ -257,6 +257,45 @@ def test_results_are_written(frame, tmp_path):
     result = learner().fit_online(frame)
     result.save(tmp_path / "out")
     names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert names == {"result.json", "tasks.csv", "predictions.csv", "result.png"}
+    assert names == {"result.json", "tasks.csv", "predictions.csv", "support.csv", "result.png"}
     assert set(result.baselines) >= {"support mean", "ridge per task", "global ridge"}
     assert f"taskmix         {result.error}" in str(result)
+
+
+def test_a_new_text_is_the_same_category_in_support_and_query():
+    """Else the learner would be told of differences that are none."""
+    frame = rows().with_columns(colour=pl.lit("red"))
+    fitted = learner(inputs=["a", "colour"]).fit(frame)
+    known = frame[:3].with_columns(colour=pl.Series(["blue", "red", "green"]))
+    asked = frame[3:5].with_columns(colour=pl.Series(["green", "blue"]))
+    seen = []
+
+    def watched(wave):
+        seen.extend(wave)
+        return original(wave)
+
+    original = fitted.model_.sides
+    fitted.model_.sides = watched
+    fitted.predict(known, asked)
+    (task,) = seen
+    np.testing.assert_array_equal(task.query.x[:, 1], task.support.x[[2, 0], 1])
+
+
+def test_thousands_of_tasks_of_all_lengths_are_predicted_with_few_shapes(frame):
+    from taskmix.tables import engine
+
+    fitted = learner().fit(frame)
+    rng = np.random.default_rng(0)
+    each = rng.integers(3, 12, 2000)
+    names = np.repeat([f"n{number}" for number in range(2000)], each)
+    place = np.concatenate([np.arange(count) for count in each])
+    a, b = rng.normal(size=(2, len(names)))
+    many = pl.DataFrame({"task": names, "a": a, "b": b, "y": a - b, "place": place})
+    known = pl.col("place") < 2
+    before = engine._predicted._cache_size()
+    found = fitted.predict(many.filter(known), many.filter(~known))
+    assert len(found.mean) == many.filter(~known).height
+    assert engine._predicted._cache_size() - before <= 2
+    again = engine._predicted._cache_size()
+    fitted.predict(many.filter(known).reverse(), many.filter(~known).reverse())
+    assert engine._predicted._cache_size() == again

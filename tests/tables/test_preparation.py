@@ -28,7 +28,7 @@ from taskmix.tables.scaling import Scale
     ],
 )
 def test_kind_of_a_column_of_texts(values, kind):
-    assert kind_of(pl.Series("c", values, dtype=pl.String)) == kind
+    assert kind_of(pl.Series("c", values, dtype=pl.String), "t") == kind
 
 
 def test_values_that_are_missing_or_endless_are_null():

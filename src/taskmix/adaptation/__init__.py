@@ -15,6 +15,7 @@ from taskmix.adaptation.means import one_after_the_other as one_after_the_other
 from taskmix.adaptation.means import query_result as query_result
 from taskmix.adaptation.optimiser import MetaOptimiser as MetaOptimiser
 from taskmix.adaptation.optimiser import annealed_optimiser as annealed_optimiser
+from taskmix.adaptation.ridge_head import RidgeHead as RidgeHead
 from taskmix.adaptation.task_model import (
     Judgement as Judgement,
 )

@@ -81,6 +81,7 @@ class BayesianHead:
     features: Model = MLP(hidden=(40, 40), outputs=32, activation="tanh", init_scale=0.0)
     """Any network; its outputs are the features."""
     likelihood: Likelihood = Gaussian()
+    """``Gaussian`` for numbers, ``Categorical`` for classes."""
     outputs: int = 1
     """Numbers in a target, or classes."""
     inputs: int = 1
@@ -96,6 +97,11 @@ class BayesianHead:
         for name, least in (("outputs", 1), ("inputs", 0), ("width", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be {least} or more.")
+        if not isinstance(self.likelihood, Gaussian | Categorical):
+            raise ValueError(
+                f"A Bayesian head is exact for Gaussian and Categorical targets, not for "
+                f"{type(self.likelihood).__name__}; use the task model gradient."
+            )
         if not 0 < self.input_scale < math.inf:
             raise ValueError(f"input_scale is {self.input_scale}; it must be positive.")
 

@@ -43,9 +43,13 @@ class Adaptation:
     """
 
     steps: int = 5
+    """Gradient steps on the support set."""
     rate: float = 0.01
+    """Size of a step."""
     clip: float = 10.0
+    """Largest norm of a gradient; infinity for no limit."""
     first_order: bool = False
+    """Count inner gradients as constants, which saves second derivatives."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.steps <= MOST_STEPS:
@@ -117,9 +121,9 @@ def meta_gradient(
     batch: TaskBatch,
 ) -> tuple[PyTree, TaskResult]:
     """Gradient of the mean query loss after adaptation, and what each task came to."""
-    judge = partial(adapted_loss, model, likelihood, adaptation)
+    task_loss = partial(adapted_loss, model, likelihood, adaptation)
     tasks = (batch.support, batch.query)
-    return mean_gradient(model, judge, params, *tasks, weights=task_weights(batch))
+    return mean_gradient(model, task_loss, params, *tasks, weights=task_weights(batch))
 
 
 def meta_gradient_moments(
@@ -173,8 +177,11 @@ class Gradient:
     """
 
     model: Model = MLP()
+    """Network whose initialisation is learned."""
     likelihood: Likelihood = Gaussian()
+    """What targets are: numbers, classes or counts."""
     adaptation: Adaptation = Adaptation()
+    """Inner loop: how the network adapts to a support set."""
 
     exact = False
 

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, PyTree
 from taskmix.adaptation.task_model import Paced, TaskResult
 from taskmix.likelihood import Likelihood, masked_mean
 from taskmix.machine import threads
+from taskmix.spread import mean_over_tasks
 from taskmix.tasks import Examples, TaskBatch
 
 
@@ -37,24 +38,27 @@ def task_weights(batch: TaskBatch) -> Float[Array, " tasks"]:
 
 def mean_gradient(
     paced: Paced,
-    judge: Callable[..., tuple[Float[Array, ""], Any]],
+    task_loss: Callable[..., tuple[Float[Array, ""], Any]],
     params: PyTree,
     *tasks: PyTree,
     weights: Float[Array, " tasks"],
 ) -> tuple[PyTree, Any]:
     """Gradient of sum_j w_j loss_j / sum_j w_j, and what else each task came to.
 
-    ``judge`` takes the parameters and one row of each of ``tasks``, and gives the loss that
-    is differentiated and the rest.
+    ``task_loss`` takes the parameters and one row of each of ``tasks``, and gives the loss that
+    is differentiated and the rest. Devices that share a run share the tasks.
     """
     if paced.one_at_a_time:
-        return one_after_the_other(jax.grad(judge, has_aux=True), params, tasks, weights)
+        return one_after_the_other(jax.grad(task_loss, has_aux=True), params, tasks, weights)
 
-    def objective(params: PyTree) -> tuple[Float[Array, ""], Any]:
-        losses, results = jax.vmap(partial(judge, params))(*tasks)
-        return weighted_mean(losses, weights), results
+    def mean(tasks: tuple[PyTree, ...], weights: Float[Array, " some"]) -> tuple[PyTree, Any]:
+        def objective(params: PyTree) -> tuple[Float[Array, ""], Any]:
+            losses, results = jax.vmap(partial(task_loss, params))(*tasks)
+            return weighted_mean(losses, weights), results
 
-    return jax.grad(objective, has_aux=True)(params)
+        return jax.grad(objective, has_aux=True)(params)
+
+    return mean_over_tasks(mean, tasks, weights)
 
 
 def weighted_mean(
@@ -86,8 +90,12 @@ def mean_of_gradients(
     """
     if paced.one_at_a_time:
         return one_after_the_other(task_gradient, params, tasks, weights)
-    each, results = jax.vmap(partial(task_gradient, params))(*tasks)
-    return jax.tree.map(lambda leaf: weighted_mean(leaf, weights), each), results
+
+    def mean(tasks: tuple[PyTree, ...], weights: Float[Array, " some"]) -> tuple[PyTree, Any]:
+        each, results = jax.vmap(partial(task_gradient, params))(*tasks)
+        return jax.tree.map(lambda leaf: weighted_mean(leaf, weights), each), results
+
+    return mean_over_tasks(mean, tasks, weights)
 
 
 def one_after_the_other(
@@ -115,5 +123,8 @@ def one_after_the_other(
         )
         return total, result
 
-    total, results = jax.lax.scan(add, nothing, (weights, tasks), unroll=min(2, threads()))
-    return jax.tree.map(lambda leaf: leaf / total_weight(weights), total), results
+    def mean(tasks: tuple[PyTree, ...], weights: Float[Array, " some"]) -> tuple[PyTree, Any]:
+        total, results = jax.lax.scan(add, nothing, (weights, tasks), unroll=min(2, threads()))
+        return jax.tree.map(lambda leaf: leaf / total_weight(weights), total), results
+
+    return mean_over_tasks(mean, tasks, weights)

@@ -83,26 +83,106 @@ class TaskModel(Protocol):
         """Whether the evidence is a probability, rather than a calibrated stand-in for one."""
 
     def init(self, key: Key[Array, ""]) -> PyTree:
-        """Random parameters of a cluster."""
+        """Random parameters of a cluster.
+
+        Parameters
+        ----------
+        key
+            Decides which.
+
+        Returns
+        -------
+        pytree of arrays
+            The parameters.
+        """
 
     def loss(
         self, params: PyTree, support: Examples, query: Examples
     ) -> tuple[Float[Array, ""], TaskResult]:
-        """What the M-step minimises, and what the task came to."""
+        """What the M-step minimises.
+
+        Parameters
+        ----------
+        params
+            Of the cluster.
+        support, query
+            Both sets of a task.
+
+        Returns
+        -------
+        loss : Array
+            One number.
+        result : TaskResult
+            What the task came to.
+        """
 
     def evidence(self, params: PyTree, examples: Examples) -> Float[Array, ""]:
-        """log p(targets | inputs) of a set of examples under the cluster."""
+        """How probable targets are, given their inputs: log p(targets | inputs, cluster).
+
+        Parameters
+        ----------
+        params
+            Of the cluster.
+        examples
+            Usually a support set.
+
+        Returns
+        -------
+        Array
+            One number, in nats.
+        """
 
     def adapt(self, params: PyTree, support: Examples) -> Posterior:
-        """What the cluster knows after it has seen the support set."""
+        """What the cluster knows after it has seen a support set.
+
+        Parameters
+        ----------
+        params
+            Of the cluster.
+        support
+            The known examples.
+
+        Returns
+        -------
+        pytree of arrays
+            What ``predict`` needs.
+        """
 
     def predict(
         self, posterior: Posterior, query_x: Array, query_mask: Bool[Array, " query"] | None
     ) -> Predictive:
-        """The distribution of the targets of ``query_x``."""
+        """The distribution of the targets of a query set.
+
+        Parameters
+        ----------
+        posterior
+            What ``adapt`` gave.
+        query_x
+            Inputs.
+        query_mask
+            False where a query is padding.
+
+        Returns
+        -------
+        Predictive
+            Mean and variances, as far as they are known.
+        """
 
     def judge(self, params: PyTree, support: Examples, query: Examples) -> Judgement:
-        """Evidence and prediction of a whole task, for less than they would cost one by one."""
+        """Evidence and prediction of a whole task, for less than they would cost one by one.
+
+        Parameters
+        ----------
+        params
+            Of the cluster.
+        support, query
+            Both sets of a task.
+
+        Returns
+        -------
+        Judgement
+            Evidence of the support set and of the whole task, and the prediction of the query.
+        """
 
 
 @runtime_checkable

@@ -25,7 +25,7 @@ from taskmix.adaptation import (
 )
 from taskmix.adaptation.means import task_weights
 from taskmix.baselines.single import check_positive, query_info, single_prediction, size
-from taskmix.learner import Info, Prediction, Told
+from taskmix.learner import Info, Prediction, Told, protected
 from taskmix.likelihood import Likelihood
 from taskmix.mixture.rehearsal import Rehearsal
 from taskmix.mixture.reservoir import Reservoir
@@ -53,7 +53,9 @@ class SingleModel:
     """
 
     task_model: TaskModel = BayesianHead()
+    """What a cluster is made of."""
     meta_rate: float = 2e-3
+    """Rate of the optimiser that learns across tasks."""
     meta_clip: float = 1.0
     """Largest norm of a gradient; longer ones are scaled down."""
     anneal_over: int = 0
@@ -89,6 +91,7 @@ class SingleModel:
         kept = Reservoir.empty(example, self.reservoir) if self.reservoir else None
         return SingleModelState(params, self._optimiser().init(params), kept)
 
+    @protected
     def step(
         self, state: SingleModelState, batch: TaskBatch, key: Key[Array, ""]
     ) -> tuple[SingleModelState, Info]:

@@ -18,7 +18,7 @@ from taskmix.adaptation.means import task_weights, weighted_mean
 from taskmix.baselines.consolidation import choose
 from taskmix.baselines.maml import Initialisation, MAMLState
 from taskmix.baselines.single import check_not_negative, check_positive
-from taskmix.learner import Info, Told
+from taskmix.learner import Info, Told, protected
 from taskmix.tasks import TaskBatch
 
 
@@ -38,7 +38,7 @@ class CMAML(Initialisation):
     that of the network. L(theta) is the mean query loss of a batch after adaptation.
 
     - Prolonged adaptation: predictions are made from fast weights phi, which take a gradient
-      step a batch, phi <- phi - fast_rate * grad L(phi).
+      step per batch, phi <- phi - fast_rate * grad L(phi).
     - Detection of a change: as soon as the slow weights do better on a batch than the fast
       ones, L(phi) > (1 + threshold) * L(theta), the fast ones start from them again.
     - Modulated updates: theta moves as in MAML, its rate times 1 - exp(-modulation * L(theta)),
@@ -70,6 +70,7 @@ class CMAML(Initialisation):
         params = self.model.init(key)
         return CMAMLState(params, self._begin(params), params)
 
+    @protected
     def step(
         self, state: CMAMLState, batch: TaskBatch, key: Key[Array, ""]
     ) -> tuple[CMAMLState, Info]:

@@ -38,7 +38,7 @@ class CurvatureMAML(MAML):
         """Gradient of the mean objective, and of each task the two things it was made of."""
         model = checked_tapped(self.model)
 
-        def judge(
+        def task_loss(
             params: PyTree, support: Examples, query: Examples, key: Key[Array, ""]
         ) -> tuple[Float[Array, ""], tuple[TaskResult, tuple[Factors, ...]]]:
             score = partial(_scoring(self.likelihood).random_score, key)
@@ -49,7 +49,7 @@ class CurvatureMAML(MAML):
 
         keys = jax.random.split(key, batch.query.mask.shape[0])
         tasks, weights = (batch.support, batch.query, keys), task_weights(batch)
-        return mean_gradient(model, judge, params, *tasks, weights=weights)
+        return mean_gradient(model, task_loss, params, *tasks, weights=weights)
 
 
 def _scoring(likelihood: Likelihood) -> Scoring:

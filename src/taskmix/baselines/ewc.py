@@ -17,7 +17,7 @@ from taskmix.adaptation import meta_gradient_moments
 from taskmix.baselines.consolidation import Quadratic, begins_phase, choose, plus_scaled
 from taskmix.baselines.maml import Initialisation, MAMLState
 from taskmix.baselines.single import check_not_negative
-from taskmix.learner import Info, Told
+from taskmix.learner import Info, Told, protected
 from taskmix.tasks import TaskBatch
 
 
@@ -65,6 +65,7 @@ class EWC(Initialisation):
         penalty = Quadratic.nothing(params)
         return EWCState(params, self._begin(params), penalty, nothing, jnp.asarray(0))
 
+    @protected
     def step(self, state: EWCState, batch: TaskBatch, key: Key[Array, ""]) -> tuple[EWCState, Info]:
         batch = batch.without_padding_values()
         state = choose(begins_phase(batch), self._consolidated(state), state)
@@ -96,7 +97,7 @@ class EWC(Initialisation):
 
 @dataclasses.dataclass(frozen=True)
 class OnlineEWC(EWC):
-    """One penalty instead of one a phase: F <- decay * F + F_t, around the latest theta*.
+    """One penalty instead of one per phase: F <- decay * F + F_t, around the latest theta*.
 
     Examples
     --------

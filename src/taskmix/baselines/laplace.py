@@ -17,7 +17,7 @@ from taskmix.baselines.consolidation import begins_phase
 from taskmix.baselines.curvature import CurvatureMAML
 from taskmix.baselines.maml import MAMLState
 from taskmix.baselines.single import check_not_negative
-from taskmix.learner import Info, State, Told
+from taskmix.learner import Info, State, Told, protected
 from taskmix.models.kronecker import Factors, nearest_sum, no_curvature, quadratic
 from taskmix.tasks import TaskBatch
 
@@ -74,6 +74,7 @@ class OnlineLaplace(CurvatureMAML):
             first.params, first.optimiser, first.params, nothing, nothing, jnp.zeros(())
         )
 
+    @protected
     def step(
         self, state: State, batch: TaskBatch, key: Key[Array, ""]
     ) -> tuple[LaplaceState, Info]:

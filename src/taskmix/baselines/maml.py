@@ -23,7 +23,7 @@ from taskmix.adaptation import (
 )
 from taskmix.adaptation.means import task_weights
 from taskmix.baselines.single import Single, check_positive, query_info, single_prediction
-from taskmix.learner import Info, Prediction, Told
+from taskmix.learner import Info, Prediction, Told, protected
 from taskmix.likelihood import Gaussian, Likelihood, masked_mean
 from taskmix.models import MLP, Model
 from taskmix.tasks import Examples, Hints, TaskBatch
@@ -39,9 +39,13 @@ class Initialisation(Single):
     """What learners of one initialisation have in common, however they learn it."""
 
     model: Model = MLP()
+    """Network whose initialisation is learned."""
     likelihood: Likelihood = Gaussian()
+    """What targets are: numbers, classes or counts."""
     adaptation: Adaptation = Adaptation()
+    """Inner loop: how the network adapts to a support set."""
     meta_rate: float = 1e-3
+    """Rate of the optimiser that learns across tasks."""
     anneal_over: int = 0
     """Iterations over which the meta rate falls to zero; 0 keeps it."""
     meta_optimiser: MetaOptimiser = dataclasses.field(default=optax.adam, kw_only=True)
@@ -126,6 +130,7 @@ class MAML(Initialisation):
         params = self.model.init(key)
         return MAMLState(params, self._begin(params))
 
+    @protected
     def step(
         self, state: MAMLState, batch: TaskBatch, key: Key[Array, ""]
     ) -> tuple[MAMLState, Info]:

@@ -28,7 +28,7 @@ from taskmix.adaptation import (
 )
 from taskmix.adaptation.means import task_weights
 from taskmix.baselines.single import Single, check_positive, query_info, single_prediction
-from taskmix.learner import Info, Prediction, Told
+from taskmix.learner import Info, Prediction, Told, protected
 from taskmix.likelihood import Gaussian, Likelihood
 from taskmix.models import MLP, Model
 from taskmix.models.lstm import LSTM, LSTMParams, Memory
@@ -110,12 +110,16 @@ class MetaLSTM(Single):
     """
 
     model: Model = MLP()
+    """Network that the learned rule updates."""
     likelihood: Likelihood = Gaussian()
+    """What targets are: numbers, classes or counts."""
     meta_rate: float = 1e-3
+    """Rate of the optimiser that learns across tasks."""
     anneal_over: int = 0
     """Iterations over which the meta rate falls to zero; 0 keeps it."""
     updates: int = 12
-    """Steps on the support set; the paper takes 12 with one example a class, 8 with five."""
+    """Steps on the support set; the paper takes 12 with one example per class, 8 with five, and so
+    do the image experiments."""
     hidden: int = 20
     """Units of the LSTM that reads loss and gradient."""
     clip: float = 10.0
@@ -144,12 +148,13 @@ class MetaLSTM(Single):
         params = Learned(rule, self.model.init(first))
         return MetaLSTMState(params, self._optimiser().init(params))
 
+    @protected
     def step(
         self, state: MetaLSTMState, batch: TaskBatch, key: Key[Array, ""]
     ) -> tuple[MetaLSTMState, Info]:
         batch = batch.without_padding_values()
 
-        def judge(
+        def task_loss(
             params: Learned, support: Examples, query: Examples
         ) -> tuple[Float[Array, ""], TaskResult]:
             outputs = self.model.apply(self._adapt(params, support), query.x, query.mask)
@@ -158,7 +163,7 @@ class MetaLSTM(Single):
 
         # One task at a time for any network: what several keep outgrows the cache of a core.
         gradient, result = one_after_the_other(
-            jax.grad(judge, has_aux=True),
+            jax.grad(task_loss, has_aux=True),
             state.params,
             (batch.support, batch.query),
             task_weights(batch),

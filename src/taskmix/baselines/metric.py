@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Key, PyTree, Shaped
 from taskmix.adaptation import MetaOptimiser
 from taskmix.adaptation.means import task_weights, weighted_mean
 from taskmix.baselines.single import Single, check_positive, single_info, single_prediction
-from taskmix.learner import Info, Prediction, Told
+from taskmix.learner import Info, Prediction, Told, protected
 from taskmix.likelihood import Categorical, Likelihood, masked_mean
 from taskmix.models import Conv4, Encoder, Model
 from taskmix.models.block import Statistics
@@ -46,8 +46,11 @@ class MetricLearner(Single, abc.ABC):
     """
 
     model: Model = Conv4()
+    """Gives the feature network its shape."""
     likelihood: Likelihood = Categorical()
+    """What targets are: numbers, classes or counts."""
     meta_rate: float = 1e-3
+    """Rate of the optimiser that learns across tasks."""
     width: int | None = None
     """Filters of a convolution; None for as many as the model has."""
     memory: float = 0.9
@@ -93,6 +96,7 @@ class MetricLearner(Single, abc.ABC):
         params = MetricParams(self.encoder.init(encoder), self.init_comparison(comparison))
         return MetricState(params, self.optimiser().init(params), self.encoder.init_statistics())
 
+    @protected
     def step(
         self, state: MetricState, batch: TaskBatch, key: Key[Array, ""]
     ) -> tuple[MetricState, Info]:

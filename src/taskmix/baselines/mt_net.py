@@ -14,13 +14,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from taskmix.adaptation import TaskResult, mean_gradient, query_result
+from taskmix.adaptation import TaskResult, mean_gradient, over_rows, query_result
 from taskmix.adaptation.means import task_weights
 from taskmix.baselines.maml import MAML, MAMLState
-from taskmix.baselines.single import single_info
-from taskmix.learner import Info
+from taskmix.baselines.single import single_info, single_prediction
+from taskmix.learner import Info, Prediction, protected
 from taskmix.models import Model, is_layer, units_of
-from taskmix.tasks import Examples, TaskBatch
+from taskmix.tasks import Examples, Hints, TaskBatch
 
 
 class MTNetParams(eqx.Module):
@@ -76,8 +76,9 @@ class Transformed:
 class MTNet(MAML):
     """MAML for networks with transforms, where each task adapts a random part of the units.
 
-    Per task one mask M is drawn and used in all inner steps, W <- W - rate * M * grad W,
-    alike in training and in prediction.
+    Per task one mask M is drawn and used in all inner steps, W <- W - rate * M * grad W. A
+    prediction is the mean over ``samples`` masks, drawn with a fixed key so that it is a function
+    of the state.
 
     Examples
     --------
@@ -87,17 +88,25 @@ class MTNet(MAML):
 
     masked: bool = True
     """Whether units are left out of adaptation at random; a T-net adapts them all."""
+    samples: int = 5
+    """Masks that a prediction averages over; its paper draws one per task."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.samples < 1:
+            raise ValueError(f"samples is {self.samples}; it must be at least 1.")
 
     def init(self, key: Key[Array, ""], example: TaskBatch) -> MAMLState:
         params = self._network.init(key)
         return MAMLState(params, self._begin(params))
 
+    @protected
     def step(
         self, state: MAMLState, batch: TaskBatch, key: Key[Array, ""]
     ) -> tuple[MAMLState, Info]:
         batch = batch.without_padding_values()
 
-        def judge(
+        def task_loss(
             params: MTNetParams, support: Examples, query: Examples, key: Key[Array, ""]
         ) -> tuple[Float[Array, ""], TaskResult]:
             adapted = self._adapt_masked(params, support, key)
@@ -107,15 +116,34 @@ class MTNet(MAML):
 
         keys = jax.random.split(key, batch.query.mask.shape[0])
         tasks, weights = (batch.support, batch.query, keys), task_weights(batch)
-        gradient, result = mean_gradient(self.model, judge, state.params, *tasks, weights=weights)
+        gradient, result = mean_gradient(
+            self.model, task_loss, state.params, *tasks, weights=weights
+        )
         # Predictions draw other masks.
         errors = self._errors_of_prediction(state, batch)
         moved = self._moved(state.params, state.optimiser, gradient)
         return moved, single_info(result.loss, errors, batch)
 
-    def _adapt(self, params: MTNetParams, support: Examples) -> PyTree:
-        """What predictions are made with; they all draw the same masks, from a fixed key."""
-        return self._adapt_masked(params, support, jax.random.key(0))
+    def predict(
+        self,
+        state: MAMLState,
+        support: Examples,
+        query_x: Array,
+        hints: Hints | None = None,
+        query_mask: Bool[Array, " query"] | None = None,
+    ) -> Prediction:
+        """Mean and variance of what the masks make of the task."""
+        support = support.without_padding_values()
+
+        def one(key: Key[Array, ""]) -> Float[Array, "query outputs"]:
+            adapted = self._adapt_masked(state.params, support, key)
+            return self.likelihood.predictive(self.model.apply(adapted, query_x, query_mask))
+
+        draws = self.samples if self.masked else 1
+        each = over_rows(self.model, one)(jax.random.split(jax.random.key(0), draws))
+        if not self.masked:
+            return single_prediction(each[0])
+        return single_prediction(jnp.mean(each, axis=0), jnp.var(each, axis=0))
 
     def _adapt_masked(self, params: MTNetParams, support: Examples, key: Key[Array, ""]) -> PyTree:
         masks = draw_masks(params.logits, key)

@@ -17,7 +17,7 @@ from taskmix.adaptation import Gradient, TaskModel, TaskResult, over_rows
 from taskmix.adaptation.means import task_weights
 from taskmix.baselines.alpaca import SingleModel, SingleModelState
 from taskmix.baselines.single import query_info
-from taskmix.learner import Info, Prediction, Told
+from taskmix.learner import Info, Prediction, Told, protected
 from taskmix.tasks import Examples, Hints, TaskBatch
 
 
@@ -34,10 +34,13 @@ class PerFamily(SingleModel):
     """
 
     task_model: TaskModel = Gradient()
+    """What a cluster is made of."""
     meta_rate: float = 1e-3
+    """Rate of the optimiser that learns across tasks."""
     meta_clip: float = math.inf
     """Largest norm of a family's gradient; longer ones are scaled down."""
     families: int = 3
+    """How many there are: one cluster each."""
 
     told = Told.FAMILY
 
@@ -50,6 +53,7 @@ class PerFamily(SingleModel):
         keys = jax.random.split(key, self.families)
         return jax.vmap(lambda k: SingleModel.init(self, k, example))(keys)
 
+    @protected
     def step(
         self, state: SingleModelState, batch: TaskBatch, key: Key[Array, ""]
     ) -> tuple[SingleModelState, Info]:

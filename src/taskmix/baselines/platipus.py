@@ -17,7 +17,8 @@ from taskmix.adaptation.means import task_weights
 from taskmix.baselines.maml import MAML, MAMLState
 from taskmix.baselines.normal import DiagonalNormal
 from taskmix.baselines.single import single_info, single_prediction, size
-from taskmix.learner import Info, Prediction
+from taskmix.learner import Info, Prediction, protected
+from taskmix.likelihood import Gaussian, Likelihood
 from taskmix.tasks import Examples, Hints, TaskBatch
 
 
@@ -39,7 +40,9 @@ class PLATIPUS(MAML):
     With the support set S and the query set Q of a task and L their mean losses,
 
         p = N(mu - gamma_p grad L_S(mu), sigma^2),  q = N(mu - gamma_q grad L_Q(mu), v_q),
-        theta ~ q,  phi = theta adapted to S,  minimise L_Q(phi) + kl_weight KL(q || p) / |Q|.
+        theta ~ q,  phi = theta adapted to S,  minimise L_Q(phi) + kl_weight c KL(q || p) / |Q|,
+
+    where c is what a nat comes to in the loss: 2 for squared errors, else 1.
 
     At prediction theta is drawn from p. Gradients of mu are clipped like those of the
     adaptation.
@@ -76,6 +79,7 @@ class PLATIPUS(MAML):
         params = PlatipusParams(prior, prior.log_variance, rate, rate)
         return MAMLState(params, self._begin(params))
 
+    @protected
     def step(
         self, state: MAMLState, batch: TaskBatch, key: Key[Array, ""]
     ) -> tuple[MAMLState, Info]:
@@ -119,7 +123,7 @@ class PLATIPUS(MAML):
     def _objective(
         self, params: PlatipusParams, support: Examples, query: Examples, key: Key[Array, ""]
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """L_Q(phi) + kl_weight KL(q || p) / |Q| of one task, to differentiate and to report."""
+        """L_Q(phi) + kl_weight c KL(q || p) / |Q| of one task, to differentiate and to report."""
         posterior = DiagonalNormal(
             self._moved_mean(params.prior.mean, params.posterior_rate, query),
             params.posterior_log_variance,
@@ -128,7 +132,8 @@ class PLATIPUS(MAML):
         outputs = self.model.apply(adapted, query.x, query.mask)
         result = query_result(self.likelihood, outputs, query)
         divergence = posterior.divergence(self._prior(params, support))
-        loss = result.loss + self.kl_weight * divergence / jnp.maximum(1, jnp.sum(query.mask))
+        weight = self.kl_weight * loss_per_nat(self.likelihood)
+        loss = result.loss + weight * divergence / jnp.maximum(1, jnp.sum(query.mask))
         return loss, loss
 
     def _prior(self, params: PlatipusParams, support: Examples) -> DiagonalNormal:
@@ -143,3 +148,12 @@ class PLATIPUS(MAML):
             step = jax.lax.stop_gradient(step)
         scale = rate * clip_scale(step, self.adaptation.clip)
         return jax.tree.map(lambda m, g: m - scale * g, mean, step)
+
+
+def loss_per_nat(likelihood: Likelihood) -> float:
+    """What a nat of log-likelihood comes to in the loss.
+
+    A squared error is minus the log-density of a normal distribution times twice its variance, but
+    for a constant; other losses are minus the log-probability.
+    """
+    return 2.0 * likelihood.variance if isinstance(likelihood, Gaussian) else 1.0

@@ -14,7 +14,7 @@ from jaxtyping import Array, Key, PyTree
 from taskmix.baselines.consolidation import Quadratic, begins_phase, choose, plus_scaled
 from taskmix.baselines.maml import Initialisation, MAMLState
 from taskmix.baselines.single import check_not_negative, check_positive
-from taskmix.learner import Info, Told
+from taskmix.learner import Info, Told, protected
 from taskmix.tasks import TaskBatch
 
 
@@ -58,6 +58,7 @@ class SI(Initialisation):
         nothing = jax.tree.map(jnp.zeros_like, params)
         return SIState(params, self._begin(params), Quadratic.nothing(params), nothing, params)
 
+    @protected
     def step(self, state: SIState, batch: TaskBatch, key: Key[Array, ""]) -> tuple[SIState, Info]:
         batch = batch.without_padding_values()
         state = choose(begins_phase(batch), self._consolidated(state), state)

@@ -17,7 +17,7 @@ from taskmix.baselines.consolidation import begins_phase, choose, plus_scaled
 from taskmix.baselines.maml import Initialisation, MAMLState
 from taskmix.baselines.normal import DiagonalNormal
 from taskmix.baselines.single import single_info, single_prediction
-from taskmix.learner import Info, Prediction, Told
+from taskmix.learner import Info, Prediction, Told, protected
 from taskmix.tasks import Examples, Hints, TaskBatch
 
 
@@ -69,6 +69,7 @@ class VCL(Initialisation):
         prior = jax.tree.map(jnp.zeros_like, posterior)
         return VCLState(posterior, self._begin(posterior), prior, jnp.asarray(False))
 
+    @protected
     def step(self, state: VCLState, batch: TaskBatch, key: Key[Array, ""]) -> tuple[VCLState, Info]:
         batch = batch.without_padding_values()
         ended = begins_phase(batch) & state.begun

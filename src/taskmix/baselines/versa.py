@@ -19,7 +19,7 @@ from taskmix.adaptation import MetaOptimiser, TaskResult, annealed_optimiser, me
 from taskmix.adaptation.means import task_weights
 from taskmix.baselines.metric import among_present, class_means, encoder_like, memberships
 from taskmix.baselines.single import Single, check_positive, query_info, single_prediction
-from taskmix.learner import Info, Prediction, Told
+from taskmix.learner import Info, Prediction, Told, protected
 from taskmix.likelihood import Categorical, Gaussian, Likelihood, masked_mean
 from taskmix.models import MLP, Encoder, Model, outputs_of
 from taskmix.models.mlp import Linear
@@ -92,8 +92,11 @@ class Versa(Single):
     """
 
     model: Model = MLP()
+    """Gives the feature network its shape."""
     likelihood: Likelihood = Gaussian()
+    """What targets are: numbers, classes or counts."""
     meta_rate: float = 1e-3
+    """Rate of the optimiser that learns across tasks."""
     anneal_over: int = 0
     """Iterations over which the meta rate falls to zero; 0 keeps it."""
     samples: int = 10
@@ -135,12 +138,13 @@ class Versa(Single):
         )
         return VersaState(params, self._optimiser().init(params))
 
+    @protected
     def step(
         self, state: VersaState, batch: TaskBatch, key: Key[Array, ""]
     ) -> tuple[VersaState, Info]:
         batch = batch.without_padding_values()
 
-        def judge(
+        def task_loss(
             params: VersaParams, support: Examples, query: Examples, key: Key[Array, ""]
         ) -> tuple[Float[Array, ""], TaskResult]:
             layer = self.infer(params, support)
@@ -151,7 +155,9 @@ class Versa(Single):
 
         keys = jax.random.split(key, batch.query.mask.shape[0])
         tasks, weights = (batch.support, batch.query, keys), task_weights(batch)
-        gradient, judged = mean_gradient(self.model, judge, state.params, *tasks, weights=weights)
+        gradient, judged = mean_gradient(
+            self.model, task_loss, state.params, *tasks, weights=weights
+        )
         updates, optimiser = self._optimiser().update(gradient, state.optimiser)
         state = VersaState(optax.apply_updates(state.params, updates), optimiser)
         return state, query_info(self.likelihood, judged, batch)

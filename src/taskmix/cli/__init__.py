@@ -16,11 +16,14 @@ COMMANDS = {
     "run": "train one method on an experiment, or learn from a table",
     "predict": "predict new tasks of a table that was learned from",
     "compare": "train several methods on the same stream, and compare them",
-    "reproduce": "repeat a figure of the paper",
+    "tune": "choose settings of methods, each with the same budget",
+    "reproduce": "repeat a figure or a table of the paper, or the stress streams",
+    "report": "write one HTML page about a run, a comparison or a table",
     "resume": "go on with what was interrupted",
     "export": "write what a run has learned, to be shared",
     "methods": "list the methods",
     "data": "prepare images for training, and look at them",
+    "doctor": "say what there is to compute with, and whether it computes rightly",
 }
 
 HELP = "\n".join(

@@ -14,7 +14,8 @@ from taskmix.cli.settings import chosen_experiment, parsed_experiment, with_expe
 from taskmix.experiments import EXPERIMENTS, Experiment, methods_for
 from taskmix.experiments.comparison import Plan, planned
 from taskmix.experiments.group import Keeping
-from taskmix.report import comparison_figures
+from taskmix.experiments.launching import Launcher
+from taskmix.reporting import comparison_figures
 from taskmix.training.workers import request_for
 
 
@@ -28,7 +29,7 @@ class SeveralFlags:
     """Folder to create for the results, or to go on in (default: runs/NAME)."""
     keeping: Annotated[Keeping, Flat] = Keeping()
     workers: int = 1
-    """Processes to share methods and seeds out to; one a core is best."""
+    """Processes to share methods and seeds out to; one per core is best."""
     quiet: bool = False
     """Say nothing while training."""
 
@@ -41,6 +42,7 @@ class CompareFlags(SeveralFlags):
     """Some of those that `taskmix methods` lists; NAME:paper for a paper's own rule, mixture:4 for
     four components, NAME:bayesian-head for a task model, NAME:meta_rate=0.01 for any setting, or
     several of these (default: all that can do the experiment)."""
+    launcher: Annotated[Launcher, Flat] = Launcher()
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -51,7 +53,7 @@ def main(arguments: Sequence[str]) -> None:
     experiment = parsed_experiment(default, flags)
     out = flags.out or Path("runs", f"compare-{name}")
     methods = flags.methods or methods_for(experiment.shared().likelihood)
-    plan = plan_of(name, methods, experiment, flags)
+    plan = dataclasses.replace(plan_of(name, methods, experiment, flags), launcher=flags.launcher)
     request = request_for(plan.workers)
     with owned(out, ["compare", *arguments]), interruptible(out, request):
         comparison = plan.train(out, request)

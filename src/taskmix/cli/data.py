@@ -17,7 +17,7 @@ from rich.table import Table
 
 from taskmix.cli.flags import Flat, first_argument, parse
 from taskmix.cli.output import Screen
-from taskmix.stores.prepare import Options, Report, prepare
+from taskmix.stores.prepare import Options, Report, prepare_store
 from taskmix.stores.problems import Problem
 from taskmix.stores.store import ImageSplit, open_store
 
@@ -81,7 +81,7 @@ def _prepare(flags: PrepareFlags) -> None:
     try:
         with _ended_gently(), bar:
             task = bar.add_task("images", total=None)
-            report = prepare(
+            report = prepare_store(
                 flags.source,
                 flags.out,
                 flags.options,
@@ -139,7 +139,7 @@ def _table(splits: Sequence[tuple[str, int, int]], size: int, channels: int) -> 
 
 def _show(flags: ShowFlags) -> None:
     # Matplotlib takes a second to load, which preparing need not wait for.
-    from taskmix.report.contact_sheet import contact_sheet
+    from taskmix.reporting.contact_sheet import contact_sheet
 
     out = flags.out or Path(f"{flags.store.resolve().name}-{flags.split}.png")
     split, table = _glyphs(flags.split) if str(flags.store) == GLYPHS else _stored(flags)

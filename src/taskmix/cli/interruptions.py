@@ -46,7 +46,7 @@ def owned(out: Path, command: Sequence[str]) -> Iterator[None]:
     with owning(out):
         path = out / COMMAND
         before = read_bytes(path) if path.exists() else None
-        write_json(path, {"command": _without_out(command)})
+        write_json(path, {"command": without_out(command)})
         try:
             yield
         except Refused:
@@ -65,7 +65,7 @@ def remember(out: Path, command: Sequence[str]) -> None:
         return
     if (out / CONFIG).exists():
         raise Refused(f"{out} is part of a comparison; choose another --out.")
-    write_json(out / COMMAND, {"command": _without_out(command)})
+    write_json(out / COMMAND, {"command": without_out(command)})
 
 
 def recalled(out: Path) -> list[str]:
@@ -74,13 +74,13 @@ def recalled(out: Path) -> list[str]:
         raise ValueError(f"{out} is not a folder; give one that a run wrote.")
     if (out / CONFIG).exists() and not (out / COMMAND).exists():
         raise ValueError(f"{out} is part of a comparison; resume the folder of the comparison.")
-    return [*_without_out(read_command(out)), "--out", str(out)]
+    return [*without_out(read_command(out)), "--out", str(out)]
 
 
-def _without_out(command: Sequence[str]) -> list[str]:
+def without_out(command: Sequence[str]) -> list[str]:
     """The folder is where it is found, even if it was moved.
 
-    >>> _without_out(["run", "regression", "--out", "runs/1", "--seed", "3", "--out=x"])
+    >>> without_out(["run", "regression", "--out", "runs/1", "--seed", "3", "--out=x"])
     ['run', 'regression', '--seed', '3']
     """
     kept: list[str] = []

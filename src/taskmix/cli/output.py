@@ -8,8 +8,11 @@ from typing import Any
 
 from rich.console import Console
 
+from taskmix.experiments.notes import notes_by_method
 from taskmix.names import printable
-from taskmix.report import accuracy_table, comparison_table
+from taskmix.reporting import accuracy_table, comparison_table
+from taskmix.reporting.comparison_page import grouped_notes
+from taskmix.reporting.report import report
 
 
 class Screen(Console):
@@ -26,10 +29,13 @@ class Screen(Console):
 def show(
     console: Screen, comparison: Mapping[str, Any], out: Path, figures: Sequence[Path]
 ) -> None:
-    """The table, then the paths, so that they stand last on the screen."""
+    """The table, what is to be said in words, then the paths, so that they stand last."""
     tested = all("test" in method for method in comparison["methods"].values())
     console.print(accuracy_table(comparison) if tested else comparison_table(comparison))
+    for note in grouped_notes(notes_by_method(comparison), len(comparison["methods"])):
+        console.say(note)
     show_paths(console, out, figures)
+    console.say(f"report:  {report(out)}")
 
 
 def show_paths(console: Screen, out: Path, figures: Sequence[Path]) -> None:

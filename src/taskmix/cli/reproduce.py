@@ -3,63 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from taskmix.cli.compare import SeveralFlags, plan_of
+from taskmix.cli.compare import SeveralFlags
 from taskmix.cli.flags import first_argument, parse
 from taskmix.cli.interruptions import interruptible, owned
 from taskmix.cli.output import Screen, show, show_paths
 from taskmix.cli.settings import chosen_experiment, parsed_experiment, with_experiment
-from taskmix.experiments.comparison import Plan, planned
-from taskmix.experiments.outcome import Outcome, read_outcomes
-from taskmix.experiments.stress import (
-    OURS,
-    SEEDS,
-    StressExperiment,
-    StressStream,
-    chosen,
-    verdicts,
+from taskmix.experiments.images import GLYPHS
+from taskmix.experiments.stress import SEEDS
+from taskmix.reporting import shot_table
+from taskmix.reporting.drawn import DRAWN, draw_figure
+from taskmix.reporting.reproducing import (
+    FIGURES,
+    Training,
+    figure_plan,
+    stress_plans,
+    table_plans,
+    trained_figure,
+    trained_table,
 )
-from taskmix.files import inside, replace, write_json
-from taskmix.report import loss_figure, read_runs, responsibility_figure, shot_table
-from taskmix.report.stress import (
-    StressResult,
-    stress_figure,
-    stress_json,
-    stress_markdown,
-    stress_table,
-)
+from taskmix.reporting.stress import stress_table
 from taskmix.training.workers import request_for
 
-
-@dataclasses.dataclass(frozen=True)
-class Figure:
-    """What a figure of the paper compares, and what draws it."""
-
-    experiment: str
-    methods: tuple[str, ...]
-    draw: Callable[..., Any]
-
-
-FIGURES = {
-    "figure-5": Figure("regression", ("nonparametric", "mixture", "uniform", "maml"), loss_figure),
-    "figure-6": Figure("regression", ("nonparametric",), responsibility_figure),
-    "figure-8": Figure(
-        "evolving-images",
-        ("nonparametric", "task-aware", "mixture", "uniform", "maml"),
-        loss_figure,
-    ),
-    "figure-9": Figure("evolving-images", ("nonparametric",), responsibility_figure),
-}
-
-TABLE = "table-1"
-TABLE_METHODS = (
-    *("matching", "matching-simple", "meta-lstm", "prototypical", "maml", "fomaml"),
-    *("mt-net", "t-net", "platipus", "versa", "llama"),
-    *("mixture:2", "mixture:3", "mixture:4", "mixture:5", "nonparametric"),
-)
+TABLE, STRESS = "table-1", "stress"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,9 +37,6 @@ class TableFlags(SeveralFlags):
 
     shots: tuple[int, ...] = (1, 5)
     """Support images of a class: a column of the table each."""
-
-
-STRESS = "stress"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,29 +51,49 @@ class StressFlags(SeveralFlags):
     """small: a fifth of the length, to see that all works; its bounds are those of the full."""
 
 
+@dataclasses.dataclass(frozen=True)
+class DrawnFlags:
+    """Draw a figure of the paper that shows its data and no run."""
+
+    out: Path | None = None
+    """Folder to create for the picture (default: runs/NAME)."""
+    data: str = GLYPHS
+    """For the filters: a folder that `taskmix data prepare` wrote, or `glyphs`."""
+    split: str = "val"
+    """The split whose classes are shown."""
+
+
 def main(arguments: Sequence[str]) -> None:
-    known = (*FIGURES, TABLE, STRESS)
+    known = (*DRAWN, *FIGURES, TABLE, STRESS)
     name = first_argument(arguments, "figure or table", known, "taskmix reproduce")
     arguments = list(arguments[1:])
     if name == TABLE:
         _table(arguments)
-        return
-    if name == STRESS:
+    elif name == STRESS:
         _stress(arguments)
-        return
-    figure = FIGURES[name]
-    default = chosen_experiment(figure.experiment, arguments)
+    elif name in DRAWN:
+        _drawn(name, arguments)
+    else:
+        _figure(name, arguments)
+
+
+def _figure(name: str, arguments: Sequence[str]) -> None:
+    default = chosen_experiment(FIGURES[name].experiment, arguments)
     flags: Any = parse(
         with_experiment(SeveralFlags, default), arguments, f"taskmix reproduce {name}"
     )
-    experiment = parsed_experiment(default, flags)
     out = flags.out or Path("runs", name)
-    command = ["reproduce", name, *arguments]
-    plan = plan_of(figure.experiment, figure.methods, experiment, flags)
-    request = request_for(plan.workers)
-    with owned(out, command), interruptible(out, request):
-        comparison = plan.train(out, request)
-    show(Screen(), comparison, out, figure.draw(read_runs(out), inside(out, "figures") / name))
+    plan = figure_plan(name, _training(flags), parsed_experiment(default, flags))
+    request = request_for(flags.workers)
+    with owned(out, ["reproduce", name, *arguments]), interruptible(out, request):
+        done = trained_figure(name, plan, out, request)
+    show(Screen(), done.comparisons[plan.name], out, done.figures)
+
+
+def _drawn(name: str, arguments: Sequence[str]) -> None:
+    flags = parse(DrawnFlags, arguments, f"taskmix reproduce {name}")
+    out = flags.out or Path("runs", name)
+    show_paths(Screen(), out, draw_figure(name, out, flags.data, flags.split))
 
 
 def _table(arguments: Sequence[str]) -> None:
@@ -118,73 +104,30 @@ def _table(arguments: Sequence[str]) -> None:
     )
     if any(argument.split("=")[0] == "--shot" for argument in arguments):
         raise ValueError(f"{TABLE} has a column for each of --shots; give that instead of --shot.")
-    if not flags.shots or len(set(flags.shots)) != len(flags.shots):
-        raise ValueError(f"--shots is {list(flags.shots)}; name at least one, and each once.")
     out = flags.out or Path("runs", TABLE)
-    plans = {}
-    for shot in flags.shots:
-        experiment: Any = parsed_experiment(default, flags)
-        experiment = dataclasses.replace(experiment, shot=shot)
-        plans[shot] = plan_of("few-shot", TABLE_METHODS, experiment, flags)
+    plans = table_plans(flags.shots, _training(flags), parsed_experiment(default, flags))
     request = request_for(flags.workers)
     with owned(out, ["reproduce", TABLE, *arguments]), interruptible(out, request):
-        comparisons = {
-            shot: plan.train(inside(out, f"{shot}-shot"), request) for shot, plan in plans.items()
-        }
+        done = trained_table(plans, out, request)
     console = Screen()
-    console.print(shot_table(comparisons))
+    console.print(shot_table(done.comparisons))
     show_paths(console, out, [])
 
 
 def _stress(arguments: Sequence[str]) -> None:
     """One comparison for each stream, and a table of what was reached on all of them."""
     flags = parse(StressFlags, arguments, f"taskmix reproduce {STRESS}")
-    streams = chosen(flags.streams)
     out = flags.out or Path("runs", STRESS)
-    plans = {name: _plan(stress, flags) for name, stress in streams.items()}
+    plans = stress_plans(flags.streams, flags.scale, _training(flags))
     request = request_for(flags.workers)
-    outcomes: dict[str, list[Outcome]] = {}
-    results: list[StressResult] = []
-    figures: list[Path] = []
     with owned(out, ["reproduce", STRESS, *arguments]), interruptible(out, request):
-        for name, plan in plans.items():
-            plan.train(inside(out, name), request)
-            ended = read_outcomes(out / name)
-            outcomes[name] = [one for one in ended if one.seed in plan.seeds]
-            results.append(_judged(streams[name], outcomes))
-            figures += _picture(out / name, inside(out, "figures") / name)
-            # After every stream, so that what is known can be looked at.
-            write_json(out / "stress.json", stress_json(results))
-            replace(out / "stress.md", stress_markdown(results).encode())
-    figures += stress_figure(results, inside(out, "figures") / "overview")
+        done = plans.train(out, request)
     console = Screen()
-    console.print(stress_table(results))
-    show_paths(console, out, figures)
+    console.print(stress_table(done.results))
+    show_paths(console, out, done.figures)
 
 
-def _plan(stress: StressStream, flags: StressFlags) -> Plan:
-    return planned(
-        stress.methods,
-        StressExperiment.at(flags.scale, stress.stream),
-        flags.seeds[: stress.most_seeds],
-        keeping=flags.keeping,
-        workers=flags.workers,
-        quiet=flags.quiet,
-        name=f"{STRESS}-{stress.name}",
-    )
-
-
-def _judged(stress: StressStream, outcomes: Mapping[str, Sequence[Outcome]]) -> StressResult:
-    own = outcomes[stress.name]
-    return StressResult(
-        stress.name,
-        stress.point,
-        tuple(outcome.seed for outcome in own if outcome.method == OURS),
-        sum(outcome.seconds for outcome in own) / 60,
-        tuple(verdicts(stress.name, outcomes)),
-    )
-
-
-def _picture(folder: Path, path: Path) -> Sequence[Path]:
-    """Responsibilities over time; of one seed, since clusters of two are not the same ones."""
-    return responsibility_figure(read_runs(folder / OURS)[:1], path)
+def _training(flags: Any) -> Training:
+    """What ``SeveralFlags``, with or without those of an experiment, ask for."""
+    settings = getattr(flags, "training", None)
+    return Training(flags.seeds, settings, flags.keeping, flags.workers, flags.quiet)

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from taskmix.cli.flags import Flat, peek
+from taskmix.cli.flags import Flat, named, peek
 from taskmix.experiments import Experiment, Recipe, Shared, default_experiment
 
 
@@ -34,9 +34,9 @@ def learner_flags(recipe: Recipe, shared: Shared, taken: Iterable[str]) -> type:
             continue
         flag = field.name.replace("_", "-")
         flag = f"learner-{flag}" if field.name in {*taken} else flag
-        marked = tyro.conf.arg(name=flag, help=described.get(field.name))
         default = suggested.get(field.name, _default(field))
-        fields.append((field.name, Annotated[types[field.name], marked], default))
+        marks = named(flag, described.get(field.name))
+        fields.append((field.name, Annotated[(types[field.name], *marks)], default))
     made = dataclasses.make_dataclass(f"{kind.__name__}Flags", fields, frozen=True)
     made.__doc__ = kind.__doc__
     return made

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
-from taskmix.cli.flags import parse
+from taskmix.cli.flags import Flat, parse
+from taskmix.cli.interruptions import interruptible, remember, without_out
 from taskmix.cli.output import Screen
-from taskmix.estimator import run_table
+from taskmix.compiled import VARIABLE
+from taskmix.experiments.group import Keeping
+from taskmix.experiments.table_runs import run_table
+from taskmix.files import inside
+from taskmix.training.run_folder import COMMAND, read_command
+from taskmix.training.watch import StopRequest
+
+USUAL = Path("runs", "table")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,14 +47,20 @@ class TableFlags:
     """What the target is (default: guessed)."""
     seed: int = 0
     """Decides what is random, also which rows are known."""
-    out: Path = Path("runs/table")
-    """Folder for result.json, tasks.csv, predictions.csv, result.png and the model."""
+    out: Path | None = None
+    """Folder for result.json, tasks.csv, predictions.csv, support.csv, result.png, report.html and
+    the model, or to go on in (default: runs/table, runs/table-2 and so on)."""
+    keeping: Annotated[Keeping, Flat] = Keeping()
     quiet: bool = False
     """Say nothing while learning."""
 
 
 def main(arguments: Sequence[str]) -> None:
     flags = parse(TableFlags, arguments, "taskmix run table")
+    if not flags.keeping.cache:
+        os.environ[VARIABLE] = "off"
+    command = ["run", "table", *arguments]
+    out = flags.out or _usual(command)
     columns = {
         "task": flags.task[0] if len(flags.task) == 1 else flags.task,
         "target": flags.target,
@@ -54,15 +70,39 @@ def main(arguments: Sequence[str]) -> None:
         "split": flags.split,
         "kind": flags.kind,
     }
-    screen = Screen()
+    screen, request = Screen(), StopRequest()
 
     def say(line: str) -> None:
-        if not flags.quiet:
-            screen.say(line)
+        # A terminal that has gone away is no reason to stop learning.
+        with contextlib.suppress(OSError, ValueError):
+            if not flags.quiet:
+                screen.say(line)
 
-    result = run_table(flags.file, flags.out, flags.seed, progress=say, **columns)
+    with interruptible(out, request):
+        result = run_table(
+            flags.file,
+            out,
+            flags.seed,
+            progress=say,
+            keeping=flags.keeping,
+            request=request,
+            begun=lambda: remember(out, command),
+            **columns,
+        )
     for line in str(result).splitlines():
         screen.say(line)
-    for name, what in (("results", flags.out), ("figure", flags.out / "result.png")):
+    for name, what in (("results", out), ("figure", out / "result.png"), ("model", out / "model")):
         screen.say(f"{name}: {what}")
-    screen.say(f"model: {flags.out / 'model'}")
+    screen.say(f"report: {result.report(inside(out, 'report.html'))}")
+
+
+def _usual(command: Sequence[str]) -> Path:
+    """The first folder of the usual name that is not there yet, or was begun by this command."""
+    number, out = 1, USUAL
+    while out.exists():
+        with contextlib.suppress(ValueError, OSError):
+            if (out / COMMAND).exists() and without_out(read_command(out)) == list(command):
+                break
+        number += 1
+        out = USUAL.with_name(f"{USUAL.name}-{number}")
+    return out

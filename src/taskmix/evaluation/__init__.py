@@ -26,6 +26,9 @@ from taskmix.evaluation.measures import Course as Course
 from taskmix.evaluation.measures import Measure as Measure
 from taskmix.evaluation.measures import computed as computed
 from taskmix.evaluation.measures import further_measures as further_measures
+from taskmix.evaluation.protocol import SHOWN as SHOWN
+from taskmix.evaluation.protocol import Details as Details
 from taskmix.evaluation.protocol import Evaluation as Evaluation
+from taskmix.evaluation.protocol import calibration as calibration
 from taskmix.evaluation.protocol import evaluate as evaluate
 from taskmix.evaluation.protocol import family_measures as family_measures

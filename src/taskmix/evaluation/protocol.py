@@ -14,10 +14,33 @@ from jaxtyping import Array, Float, Shaped
 from taskmix.evaluation.intervals import over_tasks
 from taskmix.learner import Learner, Prediction, State, visible_hints
 from taskmix.likelihood import masked_mean
+from taskmix.spread import rows_of_all
 from taskmix.tasks import Examples, Hints, Task, TaskBatch
 
 LEVEL = 0.9
 """Probability of the intervals that targets are compared with."""
+
+
+CALIBRATION_LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
+"""Probabilities of the intervals by which calibration is judged at the end of a run."""
+BINS = 10
+"""Of the probability of the most probable class."""
+SHOWN = 24
+"""Test tasks of each family whose predictions are kept, so that a person can look at some."""
+
+
+class Details(eqx.Module):
+    """What only reports need of an evaluation."""
+
+    within: Float[Array, "*seeds families tasks levels"]
+    """Share of a task's targets within their central intervals; NaN if there are none."""
+    confidence: Float[Array, "*seeds families tasks bins 3"]
+    """By the probability of the predicted class: how many, the sum of it, how many right."""
+    mean: Float[Array, "*seeds families shown query outputs"]
+    """Predictions of the first tasks of each family."""
+    low: Float[Array, "*seeds families shown query outputs"]
+    """Bounds of their 90 % intervals; NaN if there are none."""
+    high: Float[Array, "*seeds families shown query outputs"]
 
 
 class Evaluation(eqx.Module):
@@ -35,6 +58,7 @@ class Evaluation(eqx.Module):
     """Posterior probability that no cluster explains a task; 0 for learners that know none."""
     covered: Float[Array, "*seeds families tasks"]
     """Share of a task's query targets within their 90 % intervals; NaN if there are none."""
+    details: Details | None = None
 
 
 def evaluate(
@@ -58,7 +82,7 @@ def evaluate(
         lambda leaf: leaf.reshape(families * tasks, *leaf.shape[2:]), (test.support, test.query)
     )
 
-    def judge(drawn: Task) -> tuple[Array, ...]:
+    def tested(drawn: Task) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         loaded = load(TaskBatch(drawn.support, drawn.query, drawn.hints))
         support, query = loaded.support, loaded.query
         hints = visible_hints(learner, drawn.hints)
@@ -68,31 +92,113 @@ def evaluate(
             return masked_mean(learner.likelihood.error(predicted, query.y), query.mask)
 
         component_error = jax.vmap(score)(prediction.components)
-        return (
+        low, high = _bounds(prediction)
+        measured = (
             score(prediction.mean),
             jnp.where(jnp.isnan(component_error), jnp.inf, component_error),
             prediction.responsibilities,
             jnp.asarray(jnp.nan if prediction.novelty is None else prediction.novelty),
             jnp.asarray(0.0 if prediction.background is None else prediction.background),
-            _covered(prediction, query),
+            _covered(low, high, prediction, query),
         )
+        details = (
+            _within(prediction, query),
+            _confidence(prediction, query),
+            prediction.mean,
+            low,
+            high,
+        )
+        return measured, details
 
     each = Task(support, query, _hints_of_each_task(test.hints, families * tasks))
-    at_once = None if learner.one_at_a_time else min(chunk, families * tasks)
-    judged = jax.lax.map(judge, each, batch_size=at_once)
-    return Evaluation(*(leaf.reshape(families, tasks, *leaf.shape[1:]) for leaf in judged))
+
+    def all_tested(some: Task) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        count = some.query.mask.shape[0]
+        at_once = None if learner.one_at_a_time else min(chunk, count)
+        return jax.lax.map(tested, some, batch_size=at_once)
+
+    found, details = jax.tree.map(
+        lambda leaf: leaf.reshape(families, tasks, *leaf.shape[1:]), rows_of_all(all_tested, each)
+    )
+    shown = (leaf[:, :SHOWN] for leaf in details[2:])
+    error, component_error, shares, novelty, background, covered = found
+    return Evaluation(
+        error,
+        component_error,
+        shares,
+        novelty,
+        background,
+        covered,
+        Details(*details[:2], *shown),
+    )
 
 
-def _covered(prediction: Prediction, query: Examples) -> Float[Array, ""]:
+def _bounds(prediction: Prediction) -> tuple[Array, Array]:
+    """Of the 90 % intervals; NaN if the learner knows none."""
+    if prediction.variance is None:
+        unknown = jnp.full_like(prediction.mean, jnp.nan)
+        return unknown, unknown
+    return prediction.interval(LEVEL)
+
+
+def _covered(
+    lower: Array, upper: Array, prediction: Prediction, query: Examples
+) -> Float[Array, ""]:
     """Share of the targets of one task within their intervals.
 
     A class number lies in no interval: its distribution are the probabilities themselves.
     """
     if prediction.variance is None or query.y.shape != prediction.mean.shape:
         return jnp.asarray(jnp.nan)
-    lower, upper = prediction.interval(LEVEL)
     within = (lower <= query.y) & (query.y <= upper)
     return masked_mean(jnp.mean(within, axis=-1), query.mask)
+
+
+def _within(prediction: Prediction, query: Examples) -> Float[Array, " levels"]:
+    """The same for intervals of all levels, from where in its distribution a target lies."""
+    if prediction.variance is None or query.y.shape != prediction.mean.shape:
+        return jnp.full(len(CALIBRATION_LEVELS), jnp.nan)
+    if prediction.mix is not None:
+        below = prediction.mix.cumulative(query.y)
+    else:
+        deviation = jnp.sqrt(prediction.variance)
+        below = jax.scipy.stats.norm.cdf((query.y - prediction.mean) / deviation)
+    off_centre = jnp.abs(2 * below - 1)[..., None]
+    inside = jnp.mean(off_centre <= jnp.asarray(CALIBRATION_LEVELS), axis=-2)
+    return jax.vmap(masked_mean, in_axes=(-1, None))(inside, query.mask)
+
+
+def _confidence(prediction: Prediction, query: Examples) -> Float[Array, "bins 3"]:
+    """How sure predictions of classes are, and how often right; zeros for regression."""
+    if query.y.ndim == prediction.mean.ndim:
+        return jnp.zeros((BINS, 3))
+    sure = jnp.max(prediction.mean, axis=-1)
+    right = jnp.argmax(prediction.mean, axis=-1) == query.y
+    place = jnp.clip((sure * BINS).astype(int), 0, BINS - 1)
+    counted = query.mask.astype(sure.dtype)
+    each = jnp.stack([counted, counted * sure, counted * right], axis=-1)
+    return jnp.zeros((BINS, 3), sure.dtype).at[place].add(each)
+
+
+def calibration(evaluation: Evaluation, families: Sequence[str]) -> dict[str, Any] | None:
+    """How often intervals, or predicted classes, are right; None if that is not known.
+
+    For regression, ``covered`` has the share of targets within intervals of ``levels``; for
+    classes, ``confidence`` has, in ten steps of the probability of the predicted class, how
+    many there are, the sum of these probabilities and how many are right.
+    """
+    if evaluation.details is None:
+        return None
+    within = np.asarray(evaluation.details.within).mean(axis=1)
+    if np.isfinite(within).all():
+        shares = [[_number(one) for one in row] for row in within]
+        covered = dict(zip(families, shares, strict=True))
+        return {"levels": list(CALIBRATION_LEVELS), "covered": covered}
+    counts = np.asarray(evaluation.details.confidence, dtype=float).sum(axis=1)
+    if not counts.any():
+        return None
+    rows = [[[round(one, 4) for one in step] for step in family] for family in counts.tolist()]
+    return {"confidence": dict(zip(families, rows, strict=True))}
 
 
 def _hints_of_each_task(hints: Hints | None, tasks: int) -> Hints | None:
@@ -109,7 +215,9 @@ def family_measures(
     """Means over each family's test tasks, as they stand in a run's ``metrics.jsonl``.
 
     Lists have one entry per cluster that is ``alive`` (a boolean per cluster). ``ci95`` is
-    an interval over tasks; ``oracle`` gives each task its best cluster in hindsight;
+    an interval over tasks; ``weighted`` is the mean of the clusters' own errors by their
+    responsibilities, the paper's measure, and ``likeliest`` that of the cluster with the largest;
+    ``oracle`` gives each task its best cluster in hindsight;
     ``coverage`` is the share of targets within their 90 % intervals, None if the learner
     gives none; ``background`` is the share of the tasks that no cluster explains. What is not
     finite becomes None, since JSON knows no infinity.
@@ -122,6 +230,8 @@ def family_measures(
         family: {
             "error": _number(error[f].mean()),
             "ci95": _number(over_tasks(error[f])),
+            "weighted": _number(weighted_errors(component_error[f], responsibilities[f]).mean()),
+            "likeliest": _number(likeliest_errors(component_error[f], responsibilities[f]).mean()),
             "oracle": _number(component_error[f].min(axis=-1).mean()),
             "component_error": [_number(mean) for mean in component_error[f].mean(axis=0)],
             "responsibilities": [_number(mean) for mean in responsibilities[f].mean(axis=0)],
@@ -130,6 +240,37 @@ def family_measures(
         }
         for f, family in enumerate(families)
     }
+
+
+def weighted_errors(
+    component_error: Float[np.ndarray, "tasks clusters"],
+    responsibilities: Float[np.ndarray, "tasks clusters"],
+) -> Float[np.ndarray, " tasks"]:
+    """sum_l gamma_l error_l of each task, the clusters among themselves.
+
+    For classes this is one minus the accuracy that is weighted by responsibilities. A cluster
+    without responsibility adds nothing, whatever its error; where none has any, the mean is taken.
+
+    >>> weighted_errors(np.array([[1.0, 5.0]]), np.array([[0.75, 0.25]])).tolist()
+    [2.0]
+    """
+    taken = responsibilities > 0
+    weights = np.where(taken.any(axis=-1, keepdims=True), responsibilities, 1.0)
+    errors = np.where(weights > 0, component_error, 0.0)
+    return (weights * errors).sum(axis=-1) / weights.sum(axis=-1)
+
+
+def likeliest_errors(
+    component_error: Float[np.ndarray, "tasks clusters"],
+    responsibilities: Float[np.ndarray, "tasks clusters"],
+) -> Float[np.ndarray, " tasks"]:
+    """Error of each task's cluster with the largest responsibility.
+
+    >>> likeliest_errors(np.array([[1.0, 5.0]]), np.array([[0.75, 0.25]])).tolist()
+    [1.0]
+    """
+    best = responsibilities.argmax(axis=-1)
+    return np.take_along_axis(component_error, best[..., None], axis=-1)[..., 0]
 
 
 def _number(value: float | np.floating) -> float | None:

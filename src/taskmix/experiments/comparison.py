@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -16,6 +16,7 @@ from taskmix.evaluation import Measure, further_measures
 from taskmix.experiments.catalogue import Source, experiment_of
 from taskmix.experiments.experiment import Experiment
 from taskmix.experiments.group import Keeping
+from taskmix.experiments.launching import Launcher, Where, launched
 from taskmix.experiments.run import run_method
 from taskmix.experiments.summary import Summary, combined
 from taskmix.experiments.variants import folder_name, variant
@@ -31,6 +32,27 @@ Methods = Sequence[str] | Mapping[str, "str | Learner"]
 """Names, or what each label in tables stands for: a name or a learner."""
 
 
+class Comparison(dict[str, Any]):
+    """What ``comparison.json`` holds, and where it was written.
+
+    Examples
+    --------
+    >>> Comparison({"methods": {}}).report()
+    Traceback (most recent call last):
+    ValueError: Nothing was kept to report on; call compare with out=FOLDER.
+    """
+
+    folder: Path | None = None
+
+    def report(self, path: str | Path | None = None) -> Path:
+        """Write a report, one HTML file; by default ``report.html`` in the folder."""
+        from taskmix.reporting.report import report
+
+        if self.folder is None:
+            raise ValueError("Nothing was kept to report on; call compare with out=FOLDER.")
+        return report(self.folder, path)
+
+
 def compare(
     methods: Methods,
     on: Source,
@@ -41,7 +63,8 @@ def compare(
     keeping: Keeping | None = None,
     workers: int = 1,
     quiet: bool = True,
-) -> dict[str, Any]:
+    launcher: Where | Launcher = "here",
+) -> Comparison:
     """Train several methods on the same stream, once per seed, and compare them.
 
     Parameters
@@ -61,15 +84,20 @@ def compare(
     keeping
         How often checkpoints are written.
     workers
-        Processes to share methods and seeds out to.
+        Processes to share methods and seeds out to; with a launcher, jobs at a time.
     quiet
         Whether to say nothing while training.
+    launcher
+        ``"local"`` or ``"slurm"`` for a job per method, with all its seeds side by side, on this
+        machine or on those of SLURM; or a ``Launcher`` with its settings. ``out`` must then be a
+        folder that all machines see. A job that dies is begun anew. The results are those of
+        one process.
 
     Returns
     -------
-    dict
-        What ``comparison.json`` holds: every summary, and per method means over its seeds with
-        intervals.
+    Comparison
+        A dictionary with what ``comparison.json`` holds: every summary, and per method means
+        over its seeds with intervals; ``report`` writes a page about it.
 
     Examples
     --------
@@ -79,12 +107,17 @@ def compare(
     >>> list(found["methods"])
     ['alpaca', 'alpaca:meta_rate=0.1']
     """
-    plan = planned(methods, on, seeds, settings, keeping, workers, quiet)
+    who = launcher if isinstance(launcher, Launcher) else Launcher(launcher)
+    if who.launcher != "here" and out is None:
+        raise ValueError("launcher needs out, a folder that the jobs can see; give one.")
+    plan = planned(methods, on, seeds, settings, keeping, workers, quiet, launcher=who)
     request = request_for(workers)
     if out is not None:
-        return plan.train(Path(out), request)
+        found = Comparison(plan.train(Path(out), request))
+        found.folder = Path(out)
+        return found
     with tempfile.TemporaryDirectory() as folder:
-        return plan.train(Path(folder), request)
+        return Comparison(plan.train(Path(folder), request))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,34 +136,41 @@ class Plan:
     stream: Stream
     """That of the experiment, built once; workers build their own, as images are large."""
     further: Sequence[Measure] = ()
+    launcher: Launcher = Launcher()
 
     def train(self, out: Path, request: Request) -> dict[str, Any]:
         """Train every method on every seed and write what came out.
 
         Runs that have ended are left as they are, those that were interrupted go on.
         """
-        alone = self.workers == 1
+        elsewhere = self.launcher.launcher != "here"
+        alone = self.workers == 1 or elsewhere
         labels = {"experiment": self.name}
         console = partial(Console, quiet=self.quiet, force_terminal=None if alone else False)
         work = partial(_trained, labels, self.experiment, self.settings, self.keeping, out, console)
         work = partial(work, further=self.further)
+        if elsewhere:
+            # When the jobs have ended, so have all runs; what follows only reads them.
+            launched(self._jobs(work, 1), self.launcher, self.workers, out, request)
         if alone:
-            work = partial(work, stream=self.stream)
-        groups = [self.seeds[first :: self.workers] for first in range(self.workers)]
-        jobs = [
+            jobs = self._jobs(partial(work, stream=self.stream), 1)
+            summaries = [job.work(request) for job in jobs]
+        else:
+            summaries = shared_out(self._jobs(work, self.workers), self.workers, request)
+        told = {name: learner.told.value for name, learner in self.learners.items()}
+        comparison = combined(self.name, told, chain.from_iterable(summaries), self.further)
+        write_json(out / "comparison.json", comparison)
+        return comparison
+
+    def _jobs(self, work: Callable[..., Any], parts: int) -> list[Job]:
+        """One per method and part of the seeds, which are trained side by side."""
+        groups = [self.seeds[first::parts] for first in range(parts)]
+        return [
             Job(f"{name}, seeds {' '.join(map(str, seeds))}", partial(work, name, one, seeds))
             for name, one in self.learners.items()
             for seeds in groups
             if seeds
         ]
-        if alone:
-            summaries = [job.work(request) for job in jobs]
-        else:
-            summaries = shared_out(jobs, self.workers, request)
-        told = {name: learner.told.value for name, learner in self.learners.items()}
-        comparison = combined(self.name, told, chain.from_iterable(summaries), self.further)
-        write_json(out / "comparison.json", comparison)
-        return comparison
 
 
 def planned(
@@ -142,6 +182,7 @@ def planned(
     workers: int = 1,
     quiet: bool = True,
     name: str | None = None,
+    launcher: Launcher | None = None,
 ) -> Plan:
     """Whatever is wrong is said here, before any folder exists.
 
@@ -173,6 +214,7 @@ def planned(
         quiet,
         experiment.stream(),
         further_measures(),
+        launcher or Launcher(),
     )
 
 

@@ -92,8 +92,8 @@ class Verdict:
     reached: bool
 
 
-def judge(criterion: Criterion, trials: Sequence[Trial]) -> Verdict:
-    """Judge a criterion over seeds."""
+def verdict(criterion: Criterion, trials: Sequence[Trial]) -> Verdict:
+    """What a criterion comes to over seeds."""
     measured = [criterion.measure(trial) for trial in trials]
     names = list(measured[0])
     means = {name: _mean([one[name] for one in measured]) for name in names}

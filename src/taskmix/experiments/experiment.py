@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from taskmix.experiments.shared import Shared
@@ -22,16 +23,55 @@ class Experiment(Protocol):
     """
 
     def stream(self) -> Stream:
-        """What the methods learn from; whatever is wrong with the settings is said here."""
+        """Build the stream; whatever is wrong with the settings is said here.
+
+        Returns
+        -------
+        Stream
+            What the methods learn from.
+        """
 
     def shared(self) -> Shared:
-        """What every method is given, so that they differ in nothing else."""
+        """What methods have in common.
+
+        Returns
+        -------
+        Shared
+            What every method is given, so that they differ in nothing else.
+        """
 
     def training(self) -> Settings:
-        """How often a run is evaluated unless the user says otherwise."""
+        """How a run is evaluated unless the user says otherwise.
+
+        Returns
+        -------
+        Settings
+            How often, and on how many tasks.
+        """
 
     def facts(self) -> dict[str, Any]:
-        """What ``config.json`` has to tell beyond the settings, such as a data fingerprint."""
+        """What ``config.json`` has to tell beyond the settings.
+
+        Returns
+        -------
+        dict
+            Such as the fingerprint of data.
+        """
+
+
+@runtime_checkable
+class Warming(Experiment, Protocol):
+    """An experiment whose learners may know something before the first task."""
+
+    def warmed(
+        self,
+        stream: Stream,
+        learner: Learner,
+        state: State,
+        seeds: Sequence[int],
+        tell: Callable[[str], None],
+    ) -> State:
+        """The first states, stacked over the seeds, to begin with; ``tell`` hears what it does."""
 
 
 @runtime_checkable

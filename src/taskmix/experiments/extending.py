@@ -13,6 +13,8 @@ from taskmix.likelihood import LIKELIHOODS
 from taskmix.models import MODELS
 from taskmix.names import unknown
 from taskmix.registry import Registry
+from taskmix.streams.filters import FILTERS
+from taskmix.training.writers import WRITERS
 
 REGISTRIES: dict[str, Registry[Any]] = {
     "learner": METHODS,
@@ -21,7 +23,9 @@ REGISTRIES: dict[str, Registry[Any]] = {
     "likelihood": LIKELIHOODS,
     "stream": EXPERIMENTS,
     "measure": MEASURES,
+    "filter": FILTERS,
     "part": PARTS,
+    "writer": WRITERS,
 }
 """Everything that can be added to, by its kind."""
 
@@ -32,7 +36,8 @@ def register(kind: str, name: str, thing: Any) -> Any:
     A package does the same for all its users by an entry point, as in
     ``[project.entry-points."taskmix.learners"]`` of its ``pyproject.toml``; the groups are
     ``taskmix.learners``, ``taskmix.task_models``, ``taskmix.models``, ``taskmix.likelihoods``,
-    ``taskmix.streams``, ``taskmix.measures`` and ``taskmix.parts``.
+    ``taskmix.streams``, ``taskmix.measures``, ``taskmix.filters``, ``taskmix.writers`` and
+    ``taskmix.parts``.
 
     Parameters
     ----------
@@ -42,6 +47,8 @@ def register(kind: str, name: str, thing: Any) -> Any:
         ``"task model"``, ``"likelihood"``: a class.
         ``"stream"``: what gives a stream, or an experiment, when it is called.
         ``"measure"``: a ``Measure``.
+        ``"filter"``: a function of images, see ``register_filter``.
+        ``"writer"``: what makes, of a run's folder and settings, something that follows the run.
         ``"part"``: any other class or function that a learner is made of, so that it can be
         exported; its name must be its own.
     name

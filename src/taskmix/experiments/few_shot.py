@@ -48,21 +48,21 @@ def tested(
     data, recipe = eqx.partition(stream, eqx.is_array)
 
     @jax.jit
-    def judge(data: Any, state: State) -> Evaluation:
+    def evaluated(data: Any, state: State) -> Evaluation:
         stream = eqx.combine(data, recipe)
         # Another key than that of the validation tasks, which have decided when to stop.
         key = jax.random.fold_in(run_keys(seed).test, 1)
         drawn: TaskBatch = stream.test_tasks(key, 0, FINAL_EPISODES)
         return evaluate(learner, state, with_family_axis(drawn), stream.load)
 
-    evaluation = jax.tree.map(np.asarray, judge(data, state))
+    evaluation = jax.tree.map(np.asarray, evaluated(data, state))
     accuracy = 1 - evaluation.error
     return {
         "split": split,
         "accuracy": float(accuracy.mean()),
         "ci95": over_tasks(accuracy.ravel()),
         "episodes": FINAL_EPISODES,
-        "queries_a_class": stream.test_query,
+        "queries_per_class": stream.test_query,
         "responsibilities": [float(r) for r in evaluation.responsibilities.mean(axis=(0, 1))],
         "parameters": learner.parameters(state),
         "by_episode": [round(float(one), 6) for one in accuracy.ravel()],

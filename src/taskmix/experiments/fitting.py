@@ -13,17 +13,19 @@ from rich.console import Console
 
 from taskmix.evaluation import further_measures
 from taskmix.experiments.catalogue import Source, experiment_of
+from taskmix.experiments.experiment import Experiment
 from taskmix.experiments.group import Keeping, shapes_of
-from taskmix.experiments.run import run_method
+from taskmix.experiments.run import run_method, warm_start
 from taskmix.experiments.sharing import Predictor, newest_checkpoint
 from taskmix.experiments.summary import Summary, summarise
 from taskmix.experiments.variants import variant
-from taskmix.learner import Learner, State
+from taskmix.learner import Growing, Learner, State
 from taskmix.likelihood import reported
 from taskmix.streams import Stream, Until
 from taskmix.training import Chunk, Record, Settings, TrainingProgress, train
 from taskmix.training.checkpoints import from_arrays
 from taskmix.training.moments import check_seeds
+from taskmix.training.placement import Placement
 from taskmix.training.programs import first_state
 from taskmix.training.watch import Request
 
@@ -42,13 +44,17 @@ class Fitted:
     """
 
     learner: Learner
+    """What was trained."""
     seeds: tuple[int, ...]
+    """One run per seed."""
     summaries: tuple[Summary, ...]
     """Of each seed, as ``summary.json`` has it."""
     facts: Mapping[str, Any]
     """Families of the stream, and shapes of its examples."""
     read: Callable[[int], State] = dataclasses.field(repr=False)
     """The state of a seed, by its place; a run folder is read when somebody asks."""
+    folder: Path | None = None
+    """Where the run was written, or all of them; None if nothing was kept."""
 
     @cached_property
     def states(self) -> tuple[State, ...]:
@@ -56,11 +62,41 @@ class Fitted:
         return tuple(self.read(place) for place in range(len(self.seeds)))
 
     def predictor(self, seed: int | None = None) -> Predictor:
-        """What one seed has learned, ready to predict; the first seed if none is named."""
+        """What one seed has learned, ready to predict.
+
+        Parameters
+        ----------
+        seed
+            One of ``seeds``; the first if none is named.
+
+        Returns
+        -------
+        Predictor
+            Whose ``predict`` takes arrays.
+        """
         if seed is not None and seed not in self.seeds:
             raise ValueError(f"seed is {seed}; there are {', '.join(map(str, self.seeds))}.")
         place = 0 if seed is None else self.seeds.index(seed)
         return Predictor(self.learner, self.states[place], self.facts)
+
+    def report(self, path: str | Path | None = None) -> Path:
+        """Write a report, one HTML file.
+
+        Parameters
+        ----------
+        path
+            File to write; by default ``report.html`` in the folder of the run.
+
+        Returns
+        -------
+        Path
+            The file.
+        """
+        from taskmix.reporting.report import report
+
+        if self.folder is None:
+            raise ValueError("Nothing was kept to report on; call fit with out=FOLDER.")
+        return report(self.folder, path)
 
 
 def fit(
@@ -76,6 +112,7 @@ def fit(
     quiet: bool = True,
     request: Request | None = None,
     stream: Stream | None = None,
+    devices: int = 1,
 ) -> Fitted:
     """Train a learner on a stream, once per seed.
 
@@ -105,6 +142,9 @@ def fit(
         Something that can ask the run to stop in good order.
     stream
         That of the experiment, if it has been built already: images are read once.
+    devices
+        How many share the work, of all processes together; 0 for all there are. Results are the
+        same up to rounding.
 
     Returns
     -------
@@ -133,7 +173,10 @@ def fit(
     facts = {**labels, "families": list(stream.families), "example": shapes_of(stream)}
     console = Console(quiet=quiet)
     if out is None:
-        states, summaries = _in_memory(learner, stream, seeds, settings, labels, console)
+        placement = Placement(devices, len(seeds))
+        states, summaries = _in_memory(
+            experiment, learner, stream, seeds, settings, labels, console, placement
+        )
         read = states.__getitem__
     else:
         folders = _folders(Path(out), seeds)
@@ -149,9 +192,11 @@ def fit(
             request,
             stream,
             further_measures(),
+            devices,
         )
         read = partial(_kept, learner, stream, [folders[seed] for seed in seeds])
-    return Fitted(learner, tuple(seeds), tuple(summaries), facts, read)
+    kept = None if out is None else Path(out)
+    return Fitted(learner, tuple(seeds), tuple(summaries), facts, read, kept)
 
 
 def _folders(out: Path, seeds: Sequence[int]) -> dict[int, Path]:
@@ -159,12 +204,14 @@ def _folders(out: Path, seeds: Sequence[int]) -> dict[int, Path]:
 
 
 def _in_memory(
+    experiment: Experiment,
     learner: Learner,
     stream: Stream,
     seeds: Sequence[int],
     settings: Settings,
     labels: Mapping[str, str],
     console: Console,
+    placement: Placement,
 ) -> tuple[list[State], list[Summary]]:
     """States and summaries of a run that leaves no trace."""
     records = [
@@ -178,13 +225,15 @@ def _in_memory(
         progress.update(chunk)
 
     with progress:
-        stacked = train(learner, stream, seeds, settings, observe)
+        warm = warm_start(experiment, stream, learner, seeds, progress.tell)
+        stacked = train(learner, stream, seeds, settings, observe, placement=placement, warm=warm)
     states = [
         jax.tree.map(lambda leaf, place=place: leaf[place], stacked) for place in range(len(seeds))
     ]
-    measure = reported(learner.likelihood)
+    measure, grows = reported(learner.likelihood), isinstance(learner, Growing)
+    further = further_measures()
     return states, [
-        {**labels, "seed": seed, **summarise(record, stream.phases, measure, further_measures())}
+        {**labels, "seed": seed, **summarise(record, stream.phases, measure, further, grows)}
         for seed, record in zip(seeds, records, strict=True)
     ]
 

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,9 @@ from taskmix.training.checkpoints import (
 from taskmix.training.lock import Refused
 from taskmix.training.moments import Given
 from taskmix.training.programs import first_state
+from taskmix.training.run_folder import CONFIG, read_json
 from taskmix.training.skips import Skips
+from taskmix.training.writers import WRITERS, Following
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +52,11 @@ class Keeping:
     """Checkpoints to keep; an older one is used if the newest is damaged."""
     accept: tuple[str, ...] = ()
     """Settings by which a run may differ from what it was begun with, named as in config.json."""
+    cache: bool = True
+    """Keep compiled programs in the user's cache folder, so that the next start is quicker."""
+    writers: tuple[str, ...] = ()
+    """Programs that follow the run: `tensorboard`, `wandb` (offline unless WANDB_MODE says
+    otherwise), `mlflow`."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.checkpoint_minutes < math.inf:
@@ -59,6 +66,8 @@ class Keeping:
         for name, least in (("checkpoint_iterations", 0), ("keep", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least {least}.")
+        for name in self.writers:
+            WRITERS.find(name)
 
 
 def shapes_of(stream: Stream) -> dict[str, Any]:
@@ -71,6 +80,17 @@ def shapes_of(stream: Stream) -> dict[str, Any]:
         }
         for part, examples in (("support", batch.support), ("query", batch.query))
     }
+
+
+class Resumed(NamedTuple):
+    """Where runs that were interrupted go on."""
+
+    start: Start | None
+    """None at the beginning."""
+    found: list[Checkpoint] | None
+    """What it was made from."""
+    problems: list[str]
+    """What was wrong with later checkpoints."""
 
 
 class Group:
@@ -96,24 +116,30 @@ class Group:
         self._checkpoints = [
             Checkpoints(folder.path / "checkpoints", folder.runs) for folder in folders
         ]
+        self._followers = [
+            Following(keeping.writers, folder.path, read_json(folder.path / CONFIG))
+            for folder in folders
+            if keeping.writers
+        ]
         self._example = shapes_of(stream)
         self._saved = 0
         self._since = time.monotonic()
 
-    def resume(self) -> tuple[Start | None, list[str]]:
-        """Where to go on, None for the beginning; and what was wrong with later checkpoints."""
+    def resume(self) -> Resumed:
+        """Where to go on."""
         problems: list[str] = []
         found = newest_common(self._checkpoints, problems)
-        start = None if found is None else self._restored(found)
+        start = None if found is None else self.restored(found)
         if start is None:
             self._check_nothing_is_lost(problems)
+        iteration = start.iteration if start else 0
         for checkpoints in self._checkpoints:
-            checkpoints.forget_after(start.iteration if start else 0)
+            checkpoints.forget_after(iteration)
             checkpoints.prune(self.keeping.keep)
         for position, folder in enumerate(self.folders):
             folder.begin(found[position].files if found else {})
-        self._saved = start.iteration if start else 0
-        return start, problems
+        self._saved = iteration
+        return Resumed(start, found, problems)
 
     def _check_nothing_is_lost(self, problems: list[str]) -> None:
         """Seeds side by side begin anew together: say so, or refuse where some have ended."""
@@ -133,8 +159,10 @@ class Group:
         if self.best is not None:
             self.best.see(chunk)
         failed: list[OSError] = []
-        for folder, record in zip(self.folders, self.records, strict=True):
+        for place, (folder, record) in enumerate(zip(self.folders, self.records, strict=True)):
             line, events = record.add(chunk)
+            for follower in self._followers[place : place + 1]:
+                follower.add(line, events)
             added = [(folder.metrics, line), *((folder.events, event) for event in events)]
             for lines, one in added:
                 try:
@@ -144,6 +172,12 @@ class Group:
                     failed.append(error)
         if failed:
             raise failed[0]
+
+    def close(self, summaries: Sequence[Mapping[str, Any]] | None = None) -> None:
+        """Tell those who follow that the runs have ended, or have stopped for now."""
+        for place, follower in enumerate(self._followers):
+            follower.close(None if summaries is None else summaries[place])
+        self._followers = []
 
     def due(self, iteration: int) -> bool:
         """Whether it is time for a checkpoint."""
@@ -185,25 +219,26 @@ class Group:
             checkpoints.prune(self.keeping.keep)
         self._saved, self._since = moment.iteration, time.monotonic()
 
-    def _restored(self, found: Sequence[Checkpoint]) -> Start:
+    def restored(self, found: Sequence[Checkpoint]) -> Start:
+        """The runs as they were at their checkpoints."""
         try:
             return self._start(found)
         except (Broken, KeyError, TypeError, ValueError) as error:
+            where = f" in {self.folders[0].path}" if self.folders else ""
             raise ValueError(
-                f"The checkpoint of iteration {found[0].iteration} in {self.folders[0].path} does "
-                f"not fit this version or these settings ({error}); choose another folder."
+                f"The checkpoint of iteration {found[0].iteration}{where} does not fit this "
+                f"version or these settings ({error}); choose another folder."
             ) from error
 
     def _start(self, found: Sequence[Checkpoint]) -> Start:
         first = first_state(self.learner, self.stream)
-        for position, one in enumerate(found):
-            self.records[position] = Record.restored(
-                self.stream.families,
-                self.stream.phases,
-                position,
-                one.arrays,
-                one.facts,
+        self.records = [
+            Record.restored(
+                self.stream.families, self.stream.phases, position, one.arrays, one.facts
             )
+            for position, one in enumerate(found)
+        ]
+        for position, one in enumerate(found):
             if self.best is not None:
                 error, iteration = one.facts["best"]
                 state = from_arrays(self.learner, first, one.arrays, "best")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -11,13 +12,23 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 from taskmix.adaptation import Adaptation
 from taskmix.baselines.single import check_positive
 from taskmix.experiments.few_shot import tested, with_steps
+from taskmix.experiments.image_families import (
+    GLYPHS,
+    ImageFamily,
+    channels_of,
+    facts_of,
+    image_families,
+    images_of,
+    looks_of,
+    sources_of,
+)
 from taskmix.experiments.parts import Features, task_models
 from taskmix.experiments.shared import Shared
+from taskmix.experiments.warm_up import warmed
 from taskmix.learner import Learner, State
 from taskmix.likelihood import Categorical
-from taskmix.models import Conv4, Encoder, Model, ResNet12
-from taskmix.stores import ImageSplit, open_store, resized
-from taskmix.stores.glyphs import glyph_split
+from taskmix.models import Conv4, Embedder, Encoder, Model, ResNet12
+from taskmix.stores import store_of
 from taskmix.streams import (
     ImageSet,
     ImageStream,
@@ -25,12 +36,11 @@ from taskmix.streams import (
     Stream,
     Until,
     consecutive,
-    image_statistics,
+    image_features,
+    ordered,
 )
+from taskmix.streams.schedule import Mixing, Order
 from taskmix.training import Settings
-
-GLYPHS = "glyphs"
-"""The synthetic images that need no download."""
 
 Scale = Literal["cpu", "paper"]
 Network = Literal["conv4", "resnet12"]
@@ -39,6 +49,10 @@ RESNET_FEATURES = 128
 """Of a Bayesian head upon a ResNet-12."""
 KEPT = 40
 """Tasks in a reservoir, and in a reference: images are large."""
+REHEARSED = 4
+"""Tasks of a reservoir in an update: as many as are new, since images are slow."""
+PHASE = {True: 300, False: 1000}
+"""Iterations of a family's phase, on glyphs and on other images."""
 
 PAPER: dict[str, Any] = {
     "scale": "paper",
@@ -76,7 +90,8 @@ class ImageTasks:
     scale: Scale = "cpu"
     """Decides the other defaults: `paper` is the paper's size, for an accelerator."""
     data: str = GLYPHS
-    """A folder that `taskmix data prepare` wrote, or `glyphs`: synthetic, always there."""
+    """A store that `taskmix data prepare` wrote, a folder or an archive of images, which is
+    prepared when it is first used, or `glyphs`: synthetic, always there."""
     test_split: str = "test"
     """The split whose classes are reported on; `val` if the store has no test classes."""
     size: int = 32
@@ -96,10 +111,13 @@ class ImageTasks:
     tasks: int = 4
     """Tasks of a batch."""
     adaptation: Adaptation = Adaptation(steps=3, rate=0.1)
+    """Inner loop: how the network adapts to a support set."""
     meta_rate: float = 1e-3
     """Rate of the optimiser that learns initialisations."""
-    head_rate: float = 2e-3
-    """Rate of the optimiser that learns Bayesian heads."""
+    head_rate: float = 3e-3
+    """Rate of the optimiser that learns heads in closed form."""
+    transductive: bool = False
+    """Let the queries of a ridge head normalise each other, as those of MAML do."""
     mirrored: bool = False
     """Show every other training image in a mirror: for photographs, not for characters."""
     shifted: int = 0
@@ -113,14 +131,20 @@ class ImageTasks:
         return Settings(evaluate_every=300, test_tasks=100 if self.scale == "cpu" else 600)
 
     def facts(self) -> dict[str, Any]:
-        if self.data == GLYPHS:
-            return {"data": {"source": GLYPHS, "synthetic": True}}
-        store = open_store(self.data, verify=False)
-        return {"data": {"source": self.data, "fingerprint": store.fingerprint}}
+        told = [facts_of(data, self.size) for data in self._sources]
+        return {"data": told[0] if len(told) == 1 else told}
+
+    def prepare(self, tell: Callable[[str], None]) -> None:
+        """Make stores of folders and archives of images; ``tell`` hears what takes time."""
+        for data in self._sources:
+            if data != GLYPHS:
+                store_of(data, self.size, tell)
 
     def shared(self) -> Shared:
-        model, likelihood = self._model(), Categorical(inputs=image_statistics)
-        features = Features(*self._features())
+        model, likelihood = self._model(), Categorical(inputs=image_features)
+        features = Features(
+            *self._features(), encoder=self._encoder(), transductive=self.transductive
+        )
         return Shared(
             model=model,
             likelihood=likelihood,
@@ -129,6 +153,10 @@ class ImageTasks:
             meta_rate=self.meta_rate,
             head_rate=self.head_rate,
             kept=KEPT,
+            rehearsed=REHEARSED,
+            # As Ravi and Larochelle have it.
+            rule_updates=12 if self.shot == 1 else 8,
+            head="ridge-head",
         )
 
     def _model(self) -> Model:
@@ -146,13 +174,26 @@ class ImageTasks:
             return Embedding(encoder), encoder.features
         return self._resnet(RESNET_FEATURES), RESNET_FEATURES
 
+    def _encoder(self) -> Embedder:
+        if self.network == "conv4":
+            return Encoder(self._channels, self.size, self.width)
+        return self._resnet(1).encoder
+
     def _resnet(self, outputs: int) -> ResNet12:
         widths = tuple(self.width * 2**block for block in range(4))
         return ResNet12(self._channels, self.size, outputs, widths)
 
     @property
     def _channels(self) -> int:
-        return 3 if self.data == GLYPHS else open_store(self.data, verify=False).channels
+        return max(channels_of(data, self.size) for data in self._sources)
+
+    @property
+    def _families(self) -> tuple[ImageFamily, ...]:
+        return (ImageFamily("plain", self.data),)
+
+    @property
+    def _sources(self) -> tuple[str, ...]:
+        return sources_of(self._families)
 
     def _stream(
         self, schedule: Schedule, training: ImageSet, testing: ImageSet, test_query: int
@@ -168,45 +209,65 @@ class ImageTasks:
             test_query,
             self.mirrored,
             self.shifted,
+            looks_of(self._families, schedule.families),
         )
 
     def _images(self, split: str, query: int, verify: bool = False) -> ImageSet:
         """Images of a split on the device; one look at the checksums of a store is enough."""
-        images = images_of(self.data, split, self.size, verify)
-        return ImageSet.of(images, self.way, self.shot + query)
+        splits = [images_of(data, split, self.size, verify) for data in self._sources]
+        return ImageSet.joined(splits, self.way, self.shot + query)
 
 
 @dataclasses.dataclass(frozen=True)
 class EvolvingImages(ImageTasks):
     """Section 6.2 of the paper: the same classes seen through one filter after the other.
 
+    Families may be other images as well, and come in other orders.
+
     Examples
     --------
-    >>> EvolvingImages(filters=("blur",), lengths=(10,)).way
-    5
+    >>> EvolvingImages(families=("blur", "glyphs+fog"), lengths=(10, 10)).stream().families
+    ('blur', 'glyphs+fog')
     """
 
-    filters: tuple[str, ...] = ("blur", "night", "pencil")
-    """Filters in the order in which they appear."""
-    lengths: tuple[int, ...] = (1000, 1000, 600)
-    """Iterations of each filter's phase."""
+    families: tuple[str, ...] = ("blur", "night", "pencil")
+    """Families in the order in which they appear: filters of `--data`, or other images,
+    `store:PATH`, `folder:PATH` or `glyphs`, perhaps through a filter (`store:PATH+night`)."""
+    lengths: tuple[int, ...] = ()
+    """Iterations of each family's phase; none: 300 each on glyphs, 1000 on other images."""
+    test_query: int = 5
+    """Query images of a class, in test tasks."""
+    schedule: Order = "consecutive"
+    """One family after the other; the same twice over; all at once; fading into each other."""
+    transition: int = 200
+    """Iterations over which a family fades in (gradual schedule)."""
+    mixing: Mixing = "task"
+    """Whether each task or each batch draws a family (interleaved schedule)."""
 
     @classmethod
     def at(cls, scale: Scale) -> EvolvingImages:
+        """The settings of a scale: ``cpu`` or ``paper``."""
         if scale == "cpu":
             return cls()
-        return cls(**PAPER, lengths=(7500, 7500, 4500))
+        return cls(**PAPER, lengths=(7500, 7500, 4500), test_query=15)
 
     def stream(self) -> ImageStream:
-        schedule = consecutive(self.filters, self.lengths)
+        names = tuple(one.name for one in self._families)
+        schedule = ordered(self.schedule, names, self._lengths(), self.transition, self.mixing)
         training = self._images("train", self.query, verify=True)
         testing = self._images(self.test_split, self.test_query)
         return self._stream(schedule, training, testing, self.test_query)
 
+    @property
+    def _families(self) -> tuple[ImageFamily, ...]:
+        return image_families(self.families, self.data)
+
     def shared(self) -> Shared:
-        return dataclasses.replace(
-            super().shared(), families=len(set(self.filters)), frugal=self.scale == "cpu"
-        )
+        shared = super().shared().paced(self._lengths()[0])
+        return dataclasses.replace(shared, families=len(set(self.families)))
+
+    def _lengths(self) -> tuple[int, ...]:
+        return self.lengths or (PHASE[self.data == GLYPHS],) * len(self.families)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,14 +283,18 @@ class FewShot(ImageTasks):
     iterations: int = 10000
     """Batches to learn from."""
     protocol: Literal["usual", "finn"] = "usual"
-    """`finn` judges a task by as many queries a class as it has shots, as MAML's code did."""
+    """`finn` judges a task by as many queries per class as it has shots, as MAML's code did."""
     test_steps: int = 0
     """Inner steps in the final test; 0 for as many as in training."""
     annealed: bool = True
     """Let the meta rate fall to zero along a cosine (MAML's own stays constant)."""
+    warm_up: int = 0
+    """Times that a ridge head's encoder sees all training images before the first task, to learn
+    to tell all training classes apart; 0: none."""
 
     @classmethod
     def at(cls, scale: Scale) -> FewShot:
+        """The settings of a scale: ``cpu`` or ``paper``."""
         if scale == "cpu":
             return cls()
         return cls(**PAPER, iterations=60000, test_steps=10, annealed=False)
@@ -260,17 +325,24 @@ class FewShot(ImageTasks):
         testing = stream.testing if there else self._images(self.test_split, query)
         return self._stream(self._schedule(), testing, testing, query)
 
+    def warmed(
+        self,
+        stream: Stream,
+        learner: Learner,
+        state: State,
+        seeds: Sequence[int],
+        tell: Callable[[str], None],
+    ) -> State:
+        """First states, after the warm-up if one is asked for."""
+        if not self.warm_up:
+            return state
+        whole = stream.stream if isinstance(stream, Until) else stream
+        assert isinstance(whole, ImageStream), "the stream of this experiment"
+        return warmed(learner, whole, state, seeds, self.warm_up, tell)
+
     def shared(self) -> Shared:
         over = self.iterations if self.annealed else 0
-        return dataclasses.replace(super().shared(), anneal_over=over)
+        return dataclasses.replace(super().shared().paced(self.iterations), anneal_over=over)
 
     def _schedule(self) -> Schedule:
         return consecutive(("plain",), (self.iterations,))
-
-
-def images_of(data: str, split: str, size: int, verify: bool = True) -> ImageSplit:
-    """One split of a store, or of the glyphs, with images of ``size`` pixels."""
-    if data == GLYPHS:
-        return glyph_split(split, size)
-    images = open_store(data, verify).split(split)
-    return images if images.images.shape[1] == size else resized(images, size)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from taskmix.adaptation import BayesianHead, Gradient
+from taskmix.adaptation import BayesianHead, Gradient, RidgeHead
 from taskmix.baselines import (
     CMAML,
     EWC,
     LLAMA,
     MAML,
     MMAML,
+    MOCA,
     PLATIPUS,
     SI,
+    VCBML,
     VCL,
     FirstOrderMAML,
     Matching,
@@ -46,6 +48,7 @@ _STEPS = _NETWORK | _taking("adaptation")
 _CLUSTERS = _taking("anneal_over")
 _FAMILIES = _CLUSTERS | _taking("families")
 _EMBEDDING = _taking("model", "likelihood", "meta_rate")
+_REHEARSAL = _taking("rehearsed")
 
 
 def _initialisation(learner: Any, **fixed: Any) -> Recipe:
@@ -56,16 +59,22 @@ def _network(learner: Any, **fixed: Any) -> Recipe:
     return Recipe(learner, _NETWORK, fixed)
 
 
-def _clusters(learner: Any, **fixed: Any) -> Recipe:
-    return Recipe(learner, _CLUSTERS, fixed)
+def _single(**fixed: Any) -> Recipe:
+    return Recipe(SingleModel, _CLUSTERS, fixed, suggested=_REHEARSAL)
 
 
 def _per_family(**fixed: Any) -> Recipe:
-    return Recipe(PerFamily, _FAMILIES, fixed)
+    return Recipe(PerFamily, _FAMILIES, fixed, suggested=_REHEARSAL)
 
 
 def _finite(**fixed: Any) -> Recipe:
-    return Recipe(FiniteMixture, _CLUSTERS, fixed, suggested={"sampled": "frugal"})
+    return Recipe(FiniteMixture, _CLUSTERS, fixed)
+
+
+def _paper(**fixed: Any) -> Recipe:
+    """The global prior is first taken, and then refreshed, after as long as a warm-up."""
+    pace = {"warm_up": "warming", "refresh_every": "warming", "cool_down": "cooling"}
+    return Recipe(PaperMixture, _CLUSTERS, fixed, suggested=pace)
 
 
 def _online(**fixed: Any) -> Recipe:
@@ -74,8 +83,9 @@ def _online(**fixed: Any) -> Recipe:
         OnlineMixture,
         _CLUSTERS,
         fixed,
-        suggested={"reservoir": "kept", "reference": "kept"},
+        suggested={"reservoir": "kept", "reference": "kept"} | _REHEARSAL,
         instead={"gradient": "calibrated-gradient"},
+        fitting=True,
     )
 
 
@@ -84,9 +94,12 @@ _LEE = "Lee & Choi, ICML"
 _JERFEL = "Jerfel et al., NeurIPS"
 _VINYALS = "Vinyals et al., NeurIPS"
 _HARRISON = "Harrison et al., WAFR"
+_BERTINETTO = "Bertinetto et al., ICLR"
 _HEAD: dict[str, Any] = {"task_model": BayesianHead(), "meta_rate": 2e-3, "meta_clip": HEAD_CLIP}
+_RIDGE = _HEAD | {"task_model": RidgeHead()}
 _KEPT = 40
 """Tasks in a reservoir."""
+_CLOSED_FORM = "it regresses on the labels of images"
 _WEIGHS_LABELS = "it gives a query the labels of its support set"
 
 _OWN = (
@@ -96,7 +109,7 @@ _OWN = (
         2019,
         _JERFEL,
         "a mixture that opens a cluster when none fits",
-        paper=_clusters(PaperMixture, boundaries=False),
+        paper=_paper(boundaries=False),
     ),
     Method(
         "task-aware",
@@ -104,7 +117,7 @@ _OWN = (
         2019,
         _JERFEL,
         "the same, told when a phase begins",
-        paper=_clusters(PaperMixture, boundaries=True),
+        paper=_paper(boundaries=True),
     ),
     Method("mixture", _finite(), 2019, _JERFEL, "a mixture of a fixed number of clusters"),
     Method(
@@ -129,12 +142,10 @@ _OWN = (
         _FINN,
         "one MAML per family, told which: a floor",
     ),
-    Method(
-        "alpaca", _clusters(SingleModel), 2018, _HARRISON, "one Bayesian last layer for every task"
-    ),
+    Method("alpaca", _single(), 2018, _HARRISON, "one Bayesian last layer for every task"),
     Method(
         "alpaca-replay",
-        _clusters(SingleModel, reservoir=_KEPT),
+        _single(reservoir=_KEPT),
         2018,
         _HARRISON,
         "the same on new and kept tasks",
@@ -152,6 +163,30 @@ _OWN = (
         2018,
         _HARRISON,
         "the same on new and kept tasks of each family",
+    ),
+    Method(
+        "r2d2",
+        _single(**_RIDGE),
+        2019,
+        _BERTINETTO,
+        "ridge regression on learned features of images",
+        classes_only=_CLOSED_FORM,
+    ),
+    Method(
+        "r2d2-replay",
+        _single(**_RIDGE, reservoir=_KEPT),
+        2019,
+        _BERTINETTO,
+        "the same on new and kept tasks",
+        classes_only=_CLOSED_FORM,
+    ),
+    Method(
+        "r2d2-per-family",
+        _per_family(**_RIDGE),
+        2019,
+        _BERTINETTO,
+        "one such head per family, told which: a floor",
+        classes_only=_CLOSED_FORM,
     ),
     Method("mt-net", _initialisation(MTNet), 2018, _LEE, "MAML with learned metric and masks"),
     Method(
@@ -208,7 +243,7 @@ _OWN = (
     ),
     Method(
         "meta-lstm",
-        _network(MetaLSTM),
+        Recipe(MetaLSTM, _NETWORK, suggested={"updates": "rule_updates"}),
         2017,
         "Ravi & Larochelle, ICLR",
         "the inner loop's update rule is learned",
@@ -253,8 +288,7 @@ _OWN = (
     ),
     Method(
         "replay",
-        _clusters(
-            SingleModel,
+        _single(
             task_model=Gradient(),
             meta_rate=1e-3,
             meta_clip=math.inf,
@@ -263,6 +297,21 @@ _OWN = (
         2019,
         "Chaudhry et al., arXiv",
         "MAML on new and kept tasks",
+    ),
+    Method(
+        "moca",
+        Recipe(MOCA, _CLUSTERS),
+        2020,
+        "Harrison et al., NeurIPS",
+        "ALPaCA whose prior follows the tasks since the last change",
+        numbers_only="class numbers of one task mean nothing in the next",
+    ),
+    Method(
+        "vc-bml",
+        _initialisation(VCBML),
+        2021,
+        "Zhang et al., NeurIPS",
+        "a truncated Dirichlet process of normal initialisations",
     ),
     Method(
         "c-maml",
@@ -289,4 +338,8 @@ def method(name: str) -> Method:
 def methods_for(likelihood: Likelihood) -> tuple[str, ...]:
     """Names of the methods that can learn from targets of this kind."""
     classes = isinstance(likelihood, Categorical)
-    return tuple(name for name, one in METHODS.items() if classes or not one.classes_only)
+    return tuple(
+        name
+        for name, one in METHODS.items()
+        if not (one.numbers_only if classes else one.classes_only)
+    )

@@ -15,7 +15,7 @@ from taskmix.experiments.parts import FEATURES, Features, named_network, task_mo
 from taskmix.experiments.shared import Shared
 from taskmix.likelihood import LIKELIHOODS, Categorical, Likelihood
 from taskmix.models import MLP, Conv4, Encoder, Model
-from taskmix.streams import Stream, image_statistics
+from taskmix.streams import Stream, image_features
 from taskmix.tasks import check_batch
 from taskmix.training import Settings
 
@@ -49,10 +49,11 @@ class OwnStream:
     likelihood: str = ""
     """Name of a registered likelihood (default: what suits the targets)."""
     adaptation: Adaptation = Adaptation()
+    """Inner loop: how the network adapts to a support set."""
     meta_rate: float = 1e-3
     """Rate of the optimiser that learns initialisations."""
     head_rate: float = 2e-3
-    """Rate of the optimiser that learns Bayesian heads."""
+    """Rate of the optimiser that learns heads in closed form."""
 
     def stream(self) -> Stream:
         return self.source
@@ -80,11 +81,12 @@ class OwnStream:
             meta_rate=self.meta_rate,
             head_rate=self.head_rate,
             families=len(self.source.families),
-        )
+            head="bayesian-head" if features.encoder is None else "ridge-head",
+        ).paced(self.source.phases[0].stop)
 
     def _likelihood(self, classes: bool, images: bool) -> Likelihood:
         if classes and images and not self.likelihood:
-            return Categorical(inputs=image_statistics)
+            return Categorical(inputs=image_features)
         name = self.likelihood or ("categorical" if classes else "gaussian")
         likelihood: Likelihood = LIKELIHOODS.find(name)()
         return likelihood
@@ -99,7 +101,8 @@ class OwnStream:
             return named_network(self.network, shape, outputs), features
         if len(shape) == 3:
             encoder = Encoder(shape[2], shape[0])
-            return Conv4.fitting(shape, outputs), Features(Embedding(encoder), encoder.features)
+            features = Features(Embedding(encoder), encoder.features, encoder=encoder)
+            return Conv4.fitting(shape, outputs), features
         if len(shape) != 1:
             raise ValueError(
                 f"Inputs have shape {shape}; without the name of a network they must be vectors "

@@ -9,10 +9,11 @@ from taskmix.adaptation import (
     BayesianHead,
     CalibratedGradient,
     Gradient,
+    RidgeHead,
     TaskModel,
 )
 from taskmix.likelihood import Categorical, Gaussian, Likelihood
-from taskmix.models import MODELS, Model
+from taskmix.models import MODELS, Embedder, Model
 
 FEATURES = 32
 """Of a Bayesian head upon a network that is not made for one."""
@@ -27,6 +28,10 @@ class Features:
     inputs: int = 0
     """Numbers of an input that a head sees as they are."""
     input_scale: float = 1.0
+    encoder: Embedder | None = None
+    """The same for images, with a normalisation that can be handed in; None for vectors."""
+    transductive: bool = False
+    """Whether queries that this encoder sees together normalise each other."""
 
 
 def task_models(
@@ -39,7 +44,7 @@ def task_models(
     """What clusters may be made of, by name.
 
     Bayesian heads and calibrated residuals exist for targets with a normal distribution and for
-    classes; gradient steps work for every likelihood.
+    classes, ridge heads for classes of images; gradient steps work for every likelihood.
     """
     offered: dict[str, TaskModel] = {"gradient": Gradient(model, likelihood, adaptation)}
     if isinstance(likelihood, Gaussian | Categorical):
@@ -51,6 +56,10 @@ def task_models(
             inputs=features.inputs,
             input_scale=features.input_scale,
             width=features.width,
+        )
+    if isinstance(likelihood, Categorical) and features.encoder is not None:
+        offered["ridge-head"] = RidgeHead(
+            features.encoder, likelihood, outputs, features.transductive
         )
     return offered
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from taskmix.adaptation import BayesianHead, CalibratedGradient, Gradient
+from taskmix.adaptation import BayesianHead, CalibratedGradient, Gradient, RidgeHead
 from taskmix.experiments.shared import Shared
 from taskmix.learner import Learner, Told
 from taskmix.names import nearest
@@ -18,6 +18,7 @@ TASK_MODELS: Registry[type] = Registry("task model", "taskmix.task_models")
 TASK_MODELS.register("gradient", Gradient)
 TASK_MODELS.register("calibrated-gradient", CalibratedGradient)
 TASK_MODELS.register("bayesian-head", BayesianHead)
+TASK_MODELS.register("ridge-head", RidgeHead)
 
 SHARED = frozenset(field.name for field in dataclasses.fields(Shared)) - {"task_models"}
 
@@ -47,6 +48,8 @@ class Recipe:
     """As ``takes``, but a setting of the user's own goes before it."""
     instead: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Task model asked for -> task model taken, where the first does not fit the learner."""
+    fitting: bool = False
+    """Whether its usual task model is the head in closed form that suits the experiment."""
 
     def __post_init__(self) -> None:
         name = self.learner.__name__
@@ -95,7 +98,7 @@ class Recipe:
         """What the experiment decides, by the names of the learner's fields."""
         given = {name: getattr(shared, source) for name, source in self.takes.items()}
         if "task_model" in self.fields:
-            asked = task_model or self.task_model
+            asked = task_model or (shared.head if self.fitting else self.task_model)
             if asked is not None:
                 chosen = self.instead.get(asked, asked)
                 settings = shared.task_model_settings(chosen)
@@ -166,9 +169,11 @@ class Method:
     reference: str = ""
     summary: str = ""
     paper: Recipe | None = None
-    """The algorithm to the letter of its paper, where ``recipe`` departs from it."""
+    """The algorithm as its paper describes it, where ``recipe`` departs from it."""
     classes_only: str = ""
     """Why the method cannot do regression, if it cannot."""
+    numbers_only: str = ""
+    """Why the method cannot do classes, if it cannot."""
 
     @property
     def told(self) -> Told:

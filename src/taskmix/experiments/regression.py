@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any
 
 from taskmix.adaptation import Adaptation
 from taskmix.baselines.single import check_positive
@@ -11,7 +11,8 @@ from taskmix.experiments.parts import FEATURES, Features, named_network, task_mo
 from taskmix.experiments.shared import Shared
 from taskmix.likelihood import Gaussian
 from taskmix.models import MLP, Model
-from taskmix.streams import FunctionStream, Schedule, consecutive, gradual, interleaved, recurring
+from taskmix.streams import FunctionStream, Schedule, ordered
+from taskmix.streams.schedule import Mixing, Order
 from taskmix.training import Settings
 
 INPUT_SCALE = 2.5
@@ -22,7 +23,7 @@ INPUT_SCALE = 2.5
 class Regression:
     """What every method of a comparison shares: the stream, the network, the optimisation.
 
-    The defaults are the paper's stream (section 5.1); it leaves the inner loop open.
+    The defaults are the paper's stream (section 6.1); it leaves the inner loop open.
 
     Examples
     --------
@@ -34,11 +35,11 @@ class Regression:
     """Function families, in the order in which they appear."""
     lengths: tuple[int, ...] = (4000, 3000, 2500)
     """Iterations of each family's phase."""
-    schedule: Literal["consecutive", "recurring", "interleaved", "gradual"] = "consecutive"
+    schedule: Order = "consecutive"
     """One family after the other; the same twice over; all at once; fading into each other."""
     transition: int = 500
     """Iterations over which a family fades in (gradual schedule)."""
-    mixing: Literal["task", "batch"] = "task"
+    mixing: Mixing = "task"
     """Whether each task or each batch draws a family (interleaved schedule)."""
     tasks: int = 10
     """Tasks of a batch."""
@@ -53,6 +54,7 @@ class Regression:
     hidden: tuple[int, ...] = (40, 40)
     """Units of each hidden layer of an `mlp`."""
     adaptation: Adaptation = Adaptation()
+    """Inner loop: how the network adapts to a support set."""
     meta_rate: float = 1e-3
     """Rate of the optimiser that learns initialisations."""
     head_rate: float = 2e-3
@@ -82,7 +84,7 @@ class Regression:
             meta_rate=self.meta_rate,
             head_rate=self.head_rate,
             families=len(set(self.families)),
-        )
+        ).paced(self.lengths[0])
 
     def _network(self, outputs: int) -> Model:
         if self.network == "mlp":
@@ -95,12 +97,4 @@ class Regression:
         return named_network(self.network, (1,), FEATURES)
 
     def _schedule(self) -> Schedule:
-        match self.schedule:
-            case "consecutive":
-                return consecutive(self.families, self.lengths)
-            case "recurring":
-                return recurring(self.families, self.lengths)
-            case "interleaved":
-                return interleaved(self.families, sum(self.lengths), self.mixing)
-            case "gradual":
-                return gradual(self.families, self.lengths, self.transition)
+        return ordered(self.schedule, self.families, self.lengths, self.transition, self.mixing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -11,16 +12,21 @@ from typing import Any
 
 from rich.console import Console
 
+from taskmix.compiled import keep_programs
 from taskmix.evaluation import Measure
-from taskmix.experiments.experiment import Experiment, Tested
+from taskmix.experiments.crew import Crew, as_message, from_message
+from taskmix.experiments.examples import examples_of
+from taskmix.experiments.experiment import Experiment, Tested, Warming
 from taskmix.experiments.group import Group, Keeping
 from taskmix.experiments.summary import Summary, can_be_compared, summarise
-from taskmix.learner import Learner
-from taskmix.likelihood import reported
+from taskmix.learner import Growing, Learner, State
+from taskmix.likelihood import Reported, reported
+from taskmix.numerics import known_faults
 from taskmix.streams import Stream
 from taskmix.training import Chunk, Pause, RunFolder, Settings, Stopped, TrainingProgress, train
 from taskmix.training.lock import owning
 from taskmix.training.moments import check_seeds
+from taskmix.training.placement import Placement
 from taskmix.training.run_folder import as_json, claim
 from taskmix.training.watch import Request, StopRequest, Watch, abandon, watching
 
@@ -37,6 +43,7 @@ def run_method(
     request: Request | None = None,
     stream: Stream | None = None,
     further: Sequence[Measure] = (),
+    devices: int = 1,
 ) -> list[Summary]:
     """Train a learner once per seed, side by side, each seed into its own ``folder``.
 
@@ -44,11 +51,17 @@ def run_method(
     that was interrupted goes on; one that has ended is left as it is. On a ``request``
     to stop it writes a checkpoint within seconds and raises ``Stopped``. The ``stream`` is that
     of the experiment, if it has been built: images are read and checked once. ``further`` measures
-    go into the summaries.
+    go into the summaries. So many ``devices`` share the work; of several processes the first one
+    writes the folders, and all return the same.
     """
     keeping = keeping or Keeping()
+    if keeping.cache:
+        keep_programs()
     stream = stream or experiment.stream()
     check_seeds(seeds)
+    crew = Crew(Placement(devices, len(seeds)), request or StopRequest())
+    if not crew.placement.first:
+        return _follow(crew, learner, stream, seeds, settings, keeping)
     measure = reported(learner.likelihood)
     config = {
         "measure": measure,
@@ -63,31 +76,85 @@ def run_method(
         "seeds_side_by_side": seeds,
     }
     with ExitStack() as stack:
-        folders = []
-        for seed in seeds:
-            claim(folder(seed))
-            stack.enter_context(owning(folder(seed)))
-            told = as_json({**labels, "seed": seed, **config})
-            folders.append(RunFolder.open(folder(seed), told, keeping.accept))
-        ended = [one.summary() for one in folders]
-        good = [one for one in ended if one is not None and can_be_compared(one)]
+        with crew.leading():
+            folders = []
+            for seed in seeds:
+                claim(folder(seed))
+                stack.enter_context(owning(folder(seed)))
+                told = as_json({**labels, "seed": seed, **config})
+                software = {"devices": crew.placement.devices}
+                folders.append(RunFolder.open(folder(seed), told, keeping.accept, software))
+            ended = [one.summary() for one in folders]
+            good = [one for one in ended if one is not None and can_be_compared(one)]
+        crew.tell(json.dumps(good if len(good) == len(folders) else None).encode())
         if len(good) == len(folders):
             return good
         group = Group(learner, stream, folders, keeping, isinstance(experiment, Tested))
+        stack.callback(group.close)
         progress = TrainingProgress(console, labels["method"], seeds, stream.phases[-1].stop)
-        _train(group, settings, seeds, progress, request or StopRequest())
-        summaries = [
-            {**labels, "seed": seed, **summarise(record, stream.phases, measure, further)}
-            for seed, record in zip(seeds, group.records, strict=True)
-        ]
-        if isinstance(experiment, Tested) and group.best:
-            for position, (seed, summary) in enumerate(zip(seeds, summaries, strict=True)):
-                state, iteration = group.best.state[position], group.best.iteration[position]
-                test = experiment.final_test(stream, learner, state, seed)
-                summary["test"] = {"iteration": iteration, **test}
-        for one, summary in zip(folders, summaries, strict=True):
-            one.finish(summary)
+        warm = warm_start(experiment, stream, learner, seeds, progress.tell)
+        _train(group, settings, seeds, progress, crew, warm)
+        with crew.leading():
+            summaries = _finished(experiment, labels, group, seeds, measure, further)
+            group.close(summaries)
+        crew.tell(json.dumps(summaries).encode())
         return summaries
+
+
+def _finished(
+    experiment: Experiment,
+    labels: Mapping[str, Any],
+    group: Group,
+    seeds: Sequence[int],
+    measure: Reported,
+    further: Sequence[Measure],
+) -> list[Summary]:
+    """What came out, written as the end of the runs."""
+    stream, learner, folders = group.stream, group.learner, group.folders
+    grows = isinstance(learner, Growing)
+    summaries = [
+        {**labels, "seed": seed, **summarise(record, stream.phases, measure, further, grows)}
+        for seed, record in zip(seeds, group.records, strict=True)
+    ]
+    if isinstance(experiment, Tested) and group.best:
+        for position, (seed, summary) in enumerate(zip(seeds, summaries, strict=True)):
+            state, iteration = group.best.state[position], group.best.iteration[position]
+            test = experiment.final_test(stream, learner, state, seed)
+            summary["test"] = {"iteration": iteration, **test}
+    for one, summary, record in zip(folders, summaries, group.records, strict=True):
+        one.finish(summary, examples_of(record, stream, summary["seed"]))
+    return summaries
+
+
+def _follow(
+    crew: Crew,
+    learner: Learner,
+    stream: Stream,
+    seeds: Sequence[int],
+    settings: Settings,
+    keeping: Keeping,
+) -> list[Summary]:
+    """Compute what the first process computes; it keeps what comes out."""
+    ended: list[Summary] | None = json.loads(crew.hear())
+    if ended is not None:
+        return ended
+    found = from_message(crew.hear())
+    group = Group(learner, stream, [], keeping, stops_early=False)
+    start = None if found is None else group.restored(found)
+    follow = crew.followed(stream.phases[-1].stop)
+    train(
+        learner,
+        stream,
+        seeds,
+        settings,
+        follow,
+        start,
+        follow,
+        placement=crew.placement,
+        steer=crew.steer,
+    )
+    summaries: list[Summary] = json.loads(crew.hear())
+    return summaries
 
 
 def _train(
@@ -95,7 +162,8 @@ def _train(
     settings: Settings,
     seeds: Sequence[int],
     progress: TrainingProgress,
-    request: Request,
+    crew: Crew,
+    warm: Callable[[State], State] | None,
 ) -> None:
     """Train the group from where it stopped to its end, or until it is asked to stop again."""
     busy = threading.Lock()
@@ -116,7 +184,7 @@ def _train(
                 folder.note("stopped", signal=signum, iteration=iteration)
         abandon(Stopped(signum, iteration))
 
-    watch = Watch(request, progress.tell, leave)
+    watch = Watch(crew.request, progress.tell, leave)
     if watch.asked:
         raise Stopped(watch.asked, 0)
 
@@ -150,11 +218,41 @@ def _train(
             raise Stopped(asked, moment.iteration)
 
     with progress, watching(watch):
-        start, problems = group.resume()
-        for problem in problems:
-            progress.tell(f"checkpoint not used: {problem}")
-        if start:
-            progress.resume(start.iteration, start.seconds)
-            for folder in group.folders:
-                folder.note("resumed", iteration=start.iteration, problems=problems)
-        train(group.learner, group.stream, seeds, settings, observe, start, keep)
+        with crew.leading():
+            for fault in known_faults():
+                progress.tell(f"WARNING: {fault}")
+            start, found, problems = group.resume()
+            for problem in problems:
+                progress.tell(f"checkpoint not used: {problem}")
+            if start:
+                progress.resume(start.iteration, start.seconds)
+                for folder in group.folders:
+                    folder.note("resumed", iteration=start.iteration, problems=problems)
+        crew.tell(as_message(found))
+        train(
+            group.learner,
+            group.stream,
+            seeds,
+            settings,
+            crew.led(observe),
+            start,
+            crew.led(keep),
+            progress.tell,
+            crew.placement,
+            crew.steer,
+            warm,
+        )
+
+
+def warm_start(
+    experiment: Experiment,
+    stream: Stream,
+    learner: Learner,
+    seeds: Sequence[int],
+    tell: Callable[[str], None],
+) -> Callable[[State], State] | None:
+    """What an experiment does with the first states of its learners, if it does anything."""
+    if not isinstance(experiment, Warming):
+        return None
+    warming = experiment
+    return lambda state: warming.warmed(stream, learner, state, seeds, tell)

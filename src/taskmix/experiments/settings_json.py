@@ -15,9 +15,9 @@ from taskmix.experiments.methods import METHODS
 from taskmix.experiments.recipes import TASK_MODELS
 from taskmix.learner import Learner
 from taskmix.likelihood import LIKELIHOODS
-from taskmix.models import MODELS, Encoder, EquinoxModel, FlaxModel, Pair
+from taskmix.models import MODELS, Encoder, EquinoxModel, FlaxModel, Pair, ResNetEncoder
 from taskmix.registry import Registry
-from taskmix.streams import image_statistics
+from taskmix.streams import image_features, image_statistics
 from taskmix.training.run_folder import public_name
 
 PARTS: Registry[Any] = Registry("part", "taskmix.parts")
@@ -31,8 +31,10 @@ for _part in (
     EquinoxModel,
     FlaxModel,
     Encoder,
+    ResNetEncoder,
     Embedding,
     Adaptation,
+    image_features,
     image_statistics,
     *_OPTIMISERS,
 ):

@@ -12,8 +12,10 @@ from taskmix.likelihood import Likelihood
 from taskmix.models import Model
 from taskmix.names import unknown
 
+HEADS = ("bayesian-head", "ridge-head")
+"""Task models in closed form."""
 HEAD_CLIP = 1.0
-"""Largest norm of the gradient of a Bayesian head."""
+"""Largest norm of the gradient of a head in closed form."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,33 +33,61 @@ class Shared:
     """
 
     model: Model
+    """Network for learners with an inner loop."""
     likelihood: Likelihood
+    """What targets are: numbers, classes or counts."""
     task_models: Mapping[str, TaskModel]
     """What clusters may be made of, by name."""
     adaptation: Adaptation = Adaptation()
+    """Their inner loop."""
     meta_rate: float = 1e-3
     """Rate of the optimiser that learns initialisations."""
     head_rate: float = 2e-3
-    """Rate of the optimiser that learns Bayesian heads."""
+    """Rate of the optimiser that learns heads in closed form."""
     anneal_over: int = 0
     """Iterations over which these rates fall to zero; 0 keeps them."""
     families: int = 1
     """Kinds of tasks, for those that are told which."""
     kept: int | None = None
     """Tasks that may be kept at a time, as images are large; None: as many as a learner likes."""
-    frugal: bool = False
-    """Whether to estimate a gradient that costs several times as much as an unbiased sample."""
+    rehearsed: int | None = None
+    """Kept tasks that an update may learn from again; None: as many as a learner likes."""
+    rule_updates: int | None = None
+    """Updates that a learned rule takes on a support set; None: as a learner likes."""
+    warming: int | None = None
+    """Iterations with a single cluster, for who begins with one; None: as a learner likes."""
+    cooling: int | None = None
+    """Iterations that a new cluster has for itself; None: as a learner likes."""
+
+    head: str = "bayesian-head"
+    """The task model in closed form that suits the inputs, for methods that have no own way."""
 
     def task_model_settings(self, name: str) -> dict[str, Any]:
         """A task model by its name, and how it is learned best.
 
-        A Bayesian head has a rate and a clip of its own, as its loss has another scale.
+        Heads in closed form have a rate and a clip of their own, as their losses have other
+        scales.
         """
         if name not in self.task_models:
             raise unknown("task model", name, self.task_models)
-        head = name == "bayesian-head"
+        head = name in HEADS
         return {
             "task_model": self.task_models[name],
             "meta_rate": self.head_rate if head else self.meta_rate,
             "meta_clip": HEAD_CLIP if head else math.inf,
         }
+
+    def paced(self, first_phase: int) -> Shared:
+        """With ``warming`` and ``cooling`` that fit a stream with so long a first phase.
+
+        A quarter of it alone, which the paper leaves open, and 1000 iterations of cool-down in
+        7500, which is the paper's.
+
+        >>> from taskmix.experiments import Regression
+        >>> shared = Regression().shared().paced(7500)
+        >>> shared.warming, shared.cooling
+        (1875, 1000)
+        """
+        return dataclasses.replace(
+            self, warming=max(first_phase // 4, 1), cooling=max(2 * first_phase // 15, 1)
+        )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import re
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -24,11 +23,12 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 import taskmix
+from taskmix.experiments.model_card import model_card
 from taskmix.experiments.settings_json import learner_from_json
 from taskmix.files import explained, read_bytes, replace
 from taskmix.learner import Learner, Prediction, State, Told, visible
 from taskmix.likelihood import Categorical
-from taskmix.names import printable, unknown
+from taskmix.names import unknown
 from taskmix.tasks import Examples, Hints, TaskBatch, unusable, usable
 from taskmix.training.checkpoints import (
     Checkpoint,
@@ -42,8 +42,6 @@ from taskmix.training.run_folder import fingerprint, read_json
 FORMAT = "taskmix model"
 VERSION = 1
 ARRAYS, MODEL, CHECKSUMS, CARD = "model.safetensors", "model.json", "checksums.json", "README.md"
-LONGEST_NAME = 200
-"""Characters of a name in a card."""
 LARGEST = {ARRAYS: 16 << 30, MODEL: 1 << 20}
 """Bytes; a real description has a few thousand."""
 
@@ -66,7 +64,9 @@ class Predictor:
     """
 
     learner: Learner
+    """What was trained."""
     state: State
+    """What it learned."""
     facts: Mapping[str, Any]
     """Contents of ``model.json``."""
 
@@ -79,8 +79,20 @@ class Predictor:
     ) -> Prediction:
         """Predict the targets of ``query_x`` from a few examples of the same task.
 
-        Images are floats from 0 to 1 with axes (examples, rows, columns, channels), their
-        targets class numbers from 0. ``family`` is for methods that are told the family.
+        Parameters
+        ----------
+        support_x, support_y
+            Inputs and targets of the known examples. Images are floats from 0 to 1 with axes
+            (examples, rows, columns, channels), their targets class numbers from 0.
+        query_x
+            Inputs to predict the targets of.
+        family
+            For methods that are told the family of a task.
+
+        Returns
+        -------
+        Prediction
+            Mean or probabilities, intervals, responsibilities, novelty.
         """
         shapes = self.facts["example"]["support"]
         support = Examples.full(
@@ -94,15 +106,20 @@ class Predictor:
                 f"support_x has {len(support.x)} examples but support_y {len(support.y)}."
             )
         hints = self._hints(family)
-        if isinstance(self.learner.likelihood, Categorical):
-            shape = jax.eval_shape(self._compiled, self.state, support, query, hints)
-            classes = shape.mean.shape[-1]
-            if not 0 <= int(support.y.min()) <= int(support.y.max()) < classes:
-                raise ValueError(f"support_y must hold class numbers from 0 to {classes - 1}.")
+        classes = isinstance(self.learner.likelihood, Categorical)
+        if classes and not 0 <= int(support.y.min()) <= int(support.y.max()) < self.outputs:
+            raise ValueError(f"support_y must hold class numbers from 0 to {self.outputs - 1}.")
         prediction = self._compiled(self.state, support, query, hints)
         if not np.all(np.isfinite(prediction.mean)):
             raise ValueError("The prediction is not finite; scale support_x, support_y or query_x.")
         return prediction
+
+    @cached_property
+    def outputs(self) -> int:
+        """Numbers, or classes, of a prediction."""
+        example = _example(self.facts["example"])
+        found: int = jax.eval_shape(lambda: _predicted(self, example)).mean.shape[-1]
+        return found
 
     @cached_property
     def _compiled(self) -> Callable[..., Prediction]:
@@ -148,7 +165,7 @@ def export(run: str | Path, out: str | Path) -> None:
     checkpoint = newest_checkpoint(run)
     try:
         described, arrays = _described(config, checkpoint)
-        card = _card(described, checkpoint.facts["metrics"][-1])
+        card = model_card(described, checkpoint.facts["metrics"][-1])
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise ValueError(f"{run} is of another version, or not of a run ({error}).") from error
     _restored(described, arrays, run)
@@ -166,6 +183,18 @@ def export(run: str | Path, out: str | Path) -> None:
     contents[CHECKSUMS] = (json.dumps(sums, indent=2) + "\n").encode()
     for name, content in contents.items():
         replace(out / name, content)
+
+
+def predictor_of(folder: str | Path) -> Predictor:
+    """What ``export`` wrote, or what a run has learned so far, read from its own folder."""
+    folder = Path(folder)
+    if (folder / MODEL).exists() or not (folder / "config.json").exists():
+        return load(folder)
+    try:
+        described, arrays = _described(read_json(folder / "config.json"), newest_checkpoint(folder))
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ValueError(f"{folder} is of another version, or not of a run ({error}).") from error
+    return _restored(described, arrays, folder)
 
 
 def newest_checkpoint(run: Path) -> Checkpoint:
@@ -243,7 +272,8 @@ def _restored(
             state, lambda: learner.init(jax.random.key(0), visible(learner, _example(shapes)))
         )
         predictor = Predictor(learner, jax.tree.map(jnp.asarray, state), described)
-        jax.eval_shape(lambda: _predicted(predictor, _example(shapes)))
+        # It shows whether the parts fit together.
+        _ = predictor.outputs
         return predictor
     except Exception as error:
         # Whatever it is that goes wrong with a learner which the file describes.
@@ -252,7 +282,7 @@ def _restored(
 
 
 def _predicted(predictor: Predictor, tasks: TaskBatch) -> Prediction:
-    """Of the first task; it shows whether the parts of a learner fit together."""
+    """Of the first task."""
     task = tasks.task(0)
     hints = predictor._hints(next(iter(predictor.facts["families"]), None))
     return predictor.learner.predict(predictor.state, task.support, task.query.x, hints)
@@ -288,45 +318,3 @@ def _checked(name: str, values: Any, wanted: Mapping[str, Any]) -> Array:
     if not usable(given).all():
         raise ValueError(f"{name} holds numbers that are {unusable(given)}; remove those examples.")
     return jnp.asarray(array, wanted["dtype"])
-
-
-def _card(described: Mapping[str, Any], last: Mapping[str, Any]) -> str:
-    """A model card: what it is, what it was trained on, how well it does, how to use it."""
-    told = {name: _escaped(described[name]) for name in ("method", "experiment", "taskmix", "seed")}
-    errors = [
-        f"| {_escaped(family)} | {_number(measured['error'])} | {_number(measured['ci95'])} |"
-        for family, measured in last["families"].items()
-    ]
-    return "\n".join(
-        [
-            f"# {told['method']} on {told['experiment']}",
-            "",
-            f"A state of taskmix {told['taskmix']} after {described['iteration']:d} iterations "
-            f"(seed {told['seed']}), with {last['clusters']:d} cluster(s).",
-            "",
-            "| family | held-out error | 95 % interval, half its width |",
-            "|---|---|---|",
-            *errors,
-            "",
-            f"Measured at iteration {last['iteration']:d} on held-out tasks of the same stream.",
-            "It was trained on that stream alone; nothing is known about tasks of other kinds.",
-            "",
-            "```python",
-            "import taskmix",
-            "",
-            'predictor = taskmix.load("this folder")',
-            "prediction = predictor.predict(support_x, support_y, query_x)",
-            "```",
-            "",
-        ]
-    )
-
-
-def _escaped(text: Any) -> str:
-    """A name as plain text: no character of it means anything in Markdown or HTML."""
-    plain = printable(" ".join(str(text).split()))[:LONGEST_NAME]
-    return re.sub(r"[\\`*_{}\[\]<>()#+!|&~$^:=@]", lambda found: f"&#{ord(found[0])};", plain)
-
-
-def _number(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.4g}"

@@ -12,7 +12,7 @@ from itertools import permutations
 from typing import Any, Literal
 
 from taskmix.experiments import criteria
-from taskmix.experiments.criteria import Criterion, Trial, Verdict, judge
+from taskmix.experiments.criteria import Criterion, Trial, Verdict, verdict
 from taskmix.experiments.outcome import Outcome
 from taskmix.experiments.regression import Regression
 from taskmix.experiments.shared import Shared
@@ -129,7 +129,7 @@ def verdicts(name: str, outcomes: Mapping[str, Iterable[Outcome]]) -> list[Verdi
         if outcome.method == OURS and outcome.seed in by_seed:
             by_seed[outcome.seed][stress.beside or ""] = outcome
     trials = [Trial(runs[OURS], runs) for runs in by_seed.values()]
-    return [judge(criterion, trials) for criterion in stress.criteria]
+    return [verdict(criterion, trials) for criterion in stress.criteria]
 
 
 def order_name(order: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from taskmix.evaluation import (
     OVER_TASKS,
     Course,
     Measure,
+    calibration,
     computed,
     detection,
     forgetting,
@@ -25,6 +26,7 @@ from taskmix.evaluation import (
     own_cluster_error,
 )
 from taskmix.evaluation.measures import ARI, FORGETTING, NMI, PURITY
+from taskmix.experiments.notes import notes_of
 from taskmix.likelihood import Reported
 from taskmix.streams import Phase
 from taskmix.training import Record
@@ -37,8 +39,11 @@ def summarise(
     phases: Sequence[Phase],
     measure: Reported = "error",
     further: Sequence[Measure] = (),
+    grows: bool | None = None,
 ) -> Summary:
     """What one seed came to, in the measure that is reported, and in ``further`` ones.
+
+    ``grows`` is whether the learner opens clusters, and so raises alarms; None if it is not known.
 
     Forgetting is positive where a family got worse, whatever the measure.
     ``mean_forgetting`` is over the families that are not active at the end: the others
@@ -54,14 +59,18 @@ def summarise(
         family: forgetting(iterations, _errors(record, family), phases, family)
         for family in families
     }
-    return _as_json(
+    summary = _as_json(
         {
             "measure": measure,
+            "grows": grows,
             "iterations": last["iteration"],
             "clusters": record.clusters,
             "spawns": record.spawns,
             "removals": record.removals,
             "alarms": record.alarms,
+            "capacity": record.evaluation.responsibilities.shape[-1],
+            "growths": record.growths,
+            "skipped": record.skipped,
             "final": {
                 family: {
                     measure: reported(last["families"][family]["error"], measure),
@@ -70,6 +79,7 @@ def summarise(
                 for family in families
             },
             "coverage": {family: last["families"][family]["coverage"] for family in families},
+            "calibration": calibration(record.evaluation, families),
             "forgetting": forgotten,
             "mean_forgetting": FORGETTING.compute(course),
             "own_cluster": {
@@ -88,6 +98,7 @@ def summarise(
             "iterations_per_second": last["iteration"] / last["seconds"],
         }
     )
+    return {**summary, "notes": notes_of(summary, len(phases))}
 
 
 def reported(error: float | None, measure: Reported) -> float | None:

@@ -11,13 +11,13 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from taskmix.adaptation import Judgement, Predictive
 from taskmix.adaptation.task_model import over_rows
-from taskmix.learner import Mix
 from taskmix.likelihood import Categorical, input_statistics, masked_mean
 from taskmix.mixture.members import of_living, row
 from taskmix.mixture.reference import Reference, Scores
 from taskmix.mixture.settings import OnlineSettings
 from taskmix.mixture.state import EStep, OnlineState
 from taskmix.mixture.widths import Widths
+from taskmix.prediction import Mix
 from taskmix.tasks import TaskBatch
 
 WORST = -1e30
@@ -33,8 +33,8 @@ BLANK_PRIOR = -2.0
 
 def judge(learner: OnlineSettings, params: PyTree, tasks: TaskBatch) -> Judgement:
     """Every task under one cluster, with what is not a number as bad as can be."""
-    judge = over_rows(learner.task_model, partial(learner.task_model.judge, params))
-    judged = judge(tasks.support, tasks.query)
+    of_tasks = over_rows(learner.task_model, partial(learner.task_model.judge, params))
+    judged = of_tasks(tasks.support, tasks.query)
     return Judgement(usable(judged.support), usable(judged.whole), judged.predictive)
 
 
@@ -55,7 +55,7 @@ def explained(learner: OnlineSettings, state: OnlineState, batch: TaskBatch, rea
     blank = jax.vmap(partial(state.background.judge, learner.likelihood))(
         batch.support, batch.query
     )
-    of_support, of_whole = map(state.inputs.log_density, described(learner, batch))
+    of_support, of_whole = state.inputs.log_densities(*described(learner, batch))
     judged = dataclasses.replace(
         judged,
         support=jnp.where(living, judged.support + of_support[:, :-1], -jnp.inf),
@@ -150,8 +150,10 @@ def predicted(
         seen.blank.predictive,
     )
     residuals = jnp.abs(batch.query.y[:, None] - every.mean) / jnp.sqrt(every.variance)
-    # Strays do not say how wide the predictions of a cluster have to be for its own tasks.
-    in_use = seen.weights * jnp.sum(state.alive) >= 0.5
+    # Strays do not say how wide the predictions of a cluster have to be for its own tasks: it has
+    # to be in use, and to have tasks in this batch.
+    held = jnp.sum(seen.shares, axis=0) / jnp.maximum(jnp.sum(real), 1)
+    in_use = jnp.minimum(seen.weights, held) * jnp.sum(state.alive) >= 0.5
     own = (routes > 0.5) & in_use & ~state.alarm.raised & real[:, None]
     widths = state.widths.observe(residuals, batch.query.mask, own)
     return error, dataclasses.replace(state, widths=widths)

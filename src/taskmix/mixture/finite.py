@@ -28,13 +28,13 @@ from taskmix.adaptation import (
 from taskmix.adaptation.gradient import Gradient
 from taskmix.adaptation.means import query_errors, task_weights, weighted_mean
 from taskmix.adaptation.task_model import Predictive, over_rows
-from taskmix.learner import Info, Prediction, Told
+from taskmix.learner import Info, Prediction, Told, protected
 from taskmix.likelihood import Likelihood
 from taskmix.mixture.clusters import Clusters, as_rows
 from taskmix.mixture.responsibilities import (
+    assessments,
     for_each_cluster,
     foreseen,
-    judge,
     mix,
     mixed,
     responsibilities,
@@ -70,13 +70,17 @@ class FiniteMixture:
     """
 
     task_model: TaskModel = Gradient()
+    """What a cluster is made of."""
     meta_rate: float = 1e-3
+    """Rate of the optimiser that learns across tasks."""
     meta_clip: float = math.inf
     """Largest norm of a component's gradient; longer ones are scaled down."""
     anneal_over: int = 0
     """Iterations over which the meta rate falls to zero; 0 keeps it."""
     components: int = 3
+    """Clusters, from the first batch to the last."""
     temperature: float = 1.0
+    """What log-likelihoods are divided by before they become responsibilities."""
     detached: bool = False
     """Hold the responsibilities fixed while the components learn."""
     sampled: bool = False
@@ -119,6 +123,7 @@ class FiniteMixture:
         alive = (jnp.arange(self.components) == 0) | (self.together == 0)
         return Clusters.stack(jax.vmap(self.task_model.init)(keys), self._optimiser(), alive)
 
+    @protected
     def step(self, state: Clusters, batch: TaskBatch, key: Key[Array, ""]) -> tuple[Clusters, Info]:
         batch = batch.without_padding_values()
         if self.components == 1:
@@ -173,11 +178,11 @@ class FiniteMixture:
         self, alive: Bool[Array, " clusters"], params: PyTree, batch: TaskBatch
     ) -> tuple[Array, tuple[Array, Array, Array]]:
         """The objective, and each task's loss, prediction and responsibilities."""
-        judged = judge(self.task_model, params, batch)
-        shares = responsibilities(judged.evidence, alive, self.temperature)
-        loss = jnp.sum(weighted(shares, judged.loss), axis=1)
+        found = assessments(self.task_model, params, batch)
+        shares = responsibilities(found.evidence, alive, self.temperature)
+        loss = jnp.sum(weighted(shares, found.loss), axis=1)
         objective = weighted_mean(loss, task_weights(batch))
-        return objective, (loss, mix(shares, judged.predicted), shares)
+        return objective, (loss, mix(shares, found.predicted), shares)
 
     def _detached_gradient(
         self, alive: Bool[Array, " clusters"], params: PyTree, support: Examples, query: Examples

@@ -6,13 +6,14 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from taskmix.mixture.alarm import RECENT
 from taskmix.mixture.explaining import UNLIKE, described, examples, judge
 from taskmix.mixture.members import Member, changed, row
 from taskmix.mixture.parting import is_parting
 from taskmix.mixture.reference import Reference, Scores
+from taskmix.mixture.reservoir import Reservoir, put
 from taskmix.mixture.settings import RESCORED, OnlineSettings
 from taskmix.mixture.state import HELD, EStep, OnlineState
 from taskmix.mixture.trial import FRESH
@@ -26,6 +27,9 @@ STRANGE = 2.5
 """Lowness of its newest tasks, in deviations, from which on a cluster does not learn from them."""
 PARTING = 20
 """Updates per batch of a copy that parts from its parent."""
+
+Trained = tuple[PyTree, PyTree, PyTree, Float[Array, ""]]
+"""Parameters, optimiser state, averaged parameters and how many updates they had."""
 
 
 def learned(
@@ -45,8 +49,11 @@ def learned(
     strange = state.alarm.lowness(known.count(), 0.0)[:, RECENT] > STRANGE
     moves = (seen.weights[:-1] >= LEAST_WEIGHT) & ~((raised | strange) & mature)
     alike = (seen.unlike > UNLIKE) & jnp.append(state.alive, True)
-    # A cluster learns to explain what is like its tasks, though nothing explains it yet.
-    shares = seen.shares[:, :-1] + jnp.where(seen.best & alike[:, :-1], seen.shares[:, -1:], 0)
+    # A cluster learns to explain what is like its tasks, though nothing explains it yet; unless
+    # nothing else in the batch is its own, when what is like them is more likely a stray.
+    present = jnp.sum(seen.shares[:, :-1], axis=0) >= HELD
+    taught = seen.best & alike[:, :-1] & present
+    shares = seen.shares[:, :-1] + jnp.where(taught, seen.shares[:, -1:], 0)
     own = jnp.where((shares > 0.5) & moves, shares, 0)
     credit = jnp.concatenate([own, lessons[:, None]], axis=1)
     credit = jnp.where(apart[:, None], 0, credit)
@@ -62,26 +69,17 @@ def learned(
     updates = jnp.where(learns, updates, 0)
     touched = learns | jnp.any(held | sampled, axis=0)
 
-    def one(index: Int[Array, ""], member: Member) -> Member:
-        learn_key, keep_key, sample_key = jax.random.split(jax.random.fold_in(key, index), 3)
-        member = updated(learner, member, batch, credit[:, index], updates[index], learn_key)
-        reservoir = member.reservoir
-        if learner.reservoir:
-            reservoir, _ = reservoir.offer(batch, held[:, index], keep_key)
-        scores = row(seen.scores, index)
-        reference = member.reference
-        if learner.reference:
-            reference = reference.offer(batch, scores, sampled[:, index], sample_key)
-            reference = rescored(learner, state, index, member, reference)
-        return dataclasses.replace(member, reservoir=reservoir, reference=reference)
-
-    _, statistics = described(learner, batch)
-    rows = jnp.concatenate([own, lessons[:, None], real[:, None]], axis=1)
+    rows = jnp.arange(clusters + 1)
+    keys = jax.vmap(lambda index: jax.random.split(jax.random.fold_in(key, index), 3))(rows)
+    members = updated(learner, state.members, batch, credit, updates, keys[:, 0])
+    members = with_kept(learner, members, batch, seen.scores, held, sampled, keys[:, 1:])
+    members = rescored(learner, state, members, touched)
+    parts = jnp.concatenate([own, lessons[:, None], real[:, None]], axis=1)
     return dataclasses.replace(
         state,
-        members=changed(state.members, one, touched),
+        members=members,
         age=state.age + jnp.where(learns, lesson(credit, real), 0)[:-1],
-        inputs=state.inputs.observe(statistics, rows),
+        inputs=state.inputs.observe(*described(learner, batch), parts),
         progress=state.progress.observe(seen.judged.whole[:, :-1], own),
     )
 
@@ -95,50 +93,87 @@ def lesson(
 
 def updated(
     learner: OnlineSettings,
-    member: Member,
+    members: Member,
     batch: TaskBatch,
-    credit: Float[Array, " tasks"],
-    updates: Int[Array, ""],
-    key: Key[Array, ""],
+    credit: Float[Array, "tasks members"],
+    updates: Int[Array, " members"],
+    keys: Key[Array, " members"],
 ) -> Member:
-    """A member after its updates, each scaled by its share of the batch."""
-    total, size = jnp.sum(credit), lesson(credit, batch.real)
-    again = jnp.minimum(1.0, total / max(learner.rehearsed, 1))
+    """The members after their updates, each scaled by its share of the batch.
 
-    def update(turn: Int[Array, ""], carry: tuple) -> tuple:
-        params, optimiser, averaged, count = carry
-        params, optimiser, _ = learner.rehearsal(
-            learner.task_model,
-            learner.optimiser(),
-            params,
-            optimiser,
-            batch,
-            credit,
-            member.reservoir,
-            jax.random.fold_in(key, turn),
-            size,
-            again,
-        )
-        rate = size * jnp.maximum(learner.averaging_rate, 1 / (count + 1))
-        averaged = jax.tree.map(lambda a, p: a + rate * (p - a), averaged, params)
-        return params, optimiser, averaged, count + 1
+    What they keep is only looked at. As a part of what the loop changes it would be copied.
+    """
+    sizes = lesson(credit, batch.real)
 
-    start = (member.params, member.optimiser, member.averaged, member.updates)
-    params, optimiser, averaged, count = jax.lax.fori_loop(0, updates, update, start)
+    def one(index: Int[Array, ""], own: Trained) -> Trained:
+        total = jnp.sum(credit[:, index])
+        again = jnp.minimum(1.0, total / max(learner.rehearsed, 1))
+        kept = row(members.reservoir, index)
+
+        def update(turn: Int[Array, ""], own: Trained) -> Trained:
+            params, optimiser, averaged, count = own
+            params, optimiser, _ = learner.rehearsal(
+                learner.task_model,
+                learner.optimiser(),
+                params,
+                optimiser,
+                batch,
+                credit[:, index],
+                kept,
+                jax.random.fold_in(keys[index], turn),
+                sizes[index],
+                again,
+            )
+            rate = sizes[index] * jnp.maximum(learner.averaging_rate, 1 / (count + 1))
+            averaged = jax.tree.map(lambda a, p: a + rate * (p - a), averaged, params)
+            return params, optimiser, averaged, count + 1
+
+        trained: Trained = jax.lax.fori_loop(0, updates[index], update, own)
+        return trained
+
+    trained = (members.params, members.optimiser, members.averaged, members.updates)
+    params, optimiser, averaged, count = changed(trained, one, updates > 0)
     return dataclasses.replace(
-        member, params=params, optimiser=optimiser, averaged=averaged, updates=count
+        members, params=params, optimiser=optimiser, averaged=averaged, updates=count
     )
 
 
+def with_kept(
+    learner: OnlineSettings,
+    members: Member,
+    batch: TaskBatch,
+    scores: Scores,
+    held: Bool[Array, "tasks members"],
+    sampled: Bool[Array, "tasks members"],
+    keys: Key[Array, "members 2"],
+) -> Member:
+    """The members with those tasks of the batch that come into their samples."""
+    reservoir, reference = members.reservoir, members.reference
+    if learner.reservoir:
+        offer = jax.vmap(Reservoir.offer, in_axes=(0, None, 0, 0))
+        reservoir, _ = offer(reservoir, batch, held.T, keys[:, 0])
+    if learner.reference:
+        refer = jax.vmap(Reference.offer, in_axes=(0, None, 0, 0, 0))
+        reference = refer(reference, batch, scores, sampled.T, keys[:, 1])
+    return dataclasses.replace(members, reservoir=reservoir, reference=reference)
+
+
 def rescored(
-    learner: OnlineSettings, state: OnlineState, index: Array, member: Member, reference: Reference
-) -> Reference:
-    """Some places of a reference, scored by the cluster as it is now."""
-    places = reference.known.shape[0]
-    some = (state.iteration * RESCORED + jnp.arange(min(RESCORED, places))) % places
-    tasks = row(reference.sample.tasks, some)
-    judged = judge(learner, member.averaged, tasks)
-    of_support, of_whole = map(state.inputs.log_density, described(learner, tasks))
-    whole = (judged.whole + of_whole[:, index]) / examples(tasks)
-    support = (judged.support + of_support[:, index]) / jnp.maximum(tasks.support.count(), 1)
-    return reference.rescored(some, Scores(whole, support))
+    learner: OnlineSettings, state: OnlineState, members: Member, where: Bool[Array, " members"]
+) -> Member:
+    """The members with some places of their references scored as they are now."""
+    if not learner.reference:
+        return members
+    sample = members.reference.sample
+    some = (state.iteration * RESCORED + jnp.arange(min(RESCORED, sample.places))) % sample.places
+
+    def one(index: Int[Array, ""], scores: Scores) -> Scores:
+        tasks = jax.tree.map(lambda leaf: leaf[index, some], sample.tasks)
+        judged = judge(learner, row(members.averaged, index), tasks)
+        of_support, of_whole = state.inputs.log_densities(*described(learner, tasks))
+        whole = (judged.whole + of_whole[:, index]) / examples(tasks)
+        support = (judged.support + of_support[:, index]) / jnp.maximum(tasks.support.count(), 1)
+        return put(scores, some, Scores(whole, support))
+
+    scores = changed(members.reference.scores, one, where)
+    return dataclasses.replace(members, reference=Reference(sample, scores))

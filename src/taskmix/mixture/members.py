@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -12,6 +12,8 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from taskmix.mixture.reference import Reference
 from taskmix.mixture.reservoir import Reservoir
+
+Rows = TypeVar("Rows")
 
 
 class Member(eqx.Module):
@@ -54,14 +56,14 @@ def of_living(function: Callable[[Int[Array, ""]], Any], living: Bool[Array, " r
 
 
 def changed(
-    members: Member,
-    function: Callable[[Int[Array, ""], Member], Member],
+    members: Rows,
+    function: Callable[[Int[Array, ""], Any], Any],
     where: Bool[Array, " rows"],
-) -> Member:
-    """The members with ``function`` of those rows ``where`` asked; the others bit for bit."""
+) -> Rows:
+    """The rows of a tree with ``function`` of those ``where`` asked; the others bit for bit."""
     order = jnp.argsort(~where)
 
-    def one(turn: Int[Array, ""], members: Member) -> Member:
+    def one(turn: Int[Array, ""], members: Rows) -> Rows:
         index = order[turn]
         return with_row(members, index, function(index, row(members, index)))
 

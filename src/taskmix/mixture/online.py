@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Key
 
 from taskmix.adaptation import Predictive
-from taskmix.learner import Info, Prediction
+from taskmix.learner import Info, Prediction, protected
 from taskmix.likelihood import input_statistics
 from taskmix.mixture.alarm import Alarm
 from taskmix.mixture.background import Background
@@ -28,9 +28,9 @@ from taskmix.mixture.explaining import (
     voices,
 )
 from taskmix.mixture.growth import NEWBORN_COUNT, accepted, births, reviewed, tried
-from taskmix.mixture.inputs import Inputs
+from taskmix.mixture.inputs import SUPPORT, Inputs
 from taskmix.mixture.learning import learned
-from taskmix.mixture.members import of_living, row, with_row
+from taskmix.mixture.members import of_living, row
 from taskmix.mixture.parting import parted
 from taskmix.mixture.reference import Reference
 from taskmix.mixture.settings import OnlineSettings
@@ -55,10 +55,15 @@ class OnlineMixture(OnlineSettings):
     def init(self, key: Key[Array, ""], example: TaskBatch) -> OnlineState:
         first_key, candidate_key = jax.random.split(key)
         first = self.newborn(self.task_model.init(first_key), example)
-        members = jax.tree.map(
-            lambda leaf: jnp.broadcast_to(leaf, (self.capacity + 1, *leaf.shape)), first
-        )
         candidate = self.newborn(self.task_model.init(candidate_key), example)
+        # Joined rather than put into its row: XLA would fold that, which takes long for images.
+        members = jax.tree.map(
+            lambda leaf, last: jnp.concatenate(
+                [jnp.broadcast_to(leaf, (self.capacity, *leaf.shape)), last[None]]
+            ),
+            first,
+            candidate,
+        )
         task = row((example.support, example.query), 0)
         shapes = jax.eval_shape(partial(self.task_model.judge, first.params), *task)
         describe = partial(input_statistics, self.likelihood)
@@ -66,7 +71,7 @@ class OnlineMixture(OnlineSettings):
         alive = jnp.arange(self.capacity) == 0
         nothing = jnp.zeros(self.capacity)
         return OnlineState(
-            members=with_row(members, self.capacity, candidate),
+            members=members,
             alive=alive,
             age=jnp.zeros(self.capacity),
             counts=NEWBORN_COUNT * jnp.append(alive, False).astype(nothing.dtype),
@@ -80,6 +85,7 @@ class OnlineMixture(OnlineSettings):
             iteration=jnp.zeros((), dtype=int),
         )
 
+    @protected(alive=lambda state: state.alive)
     def step(
         self, state: OnlineState, batch: TaskBatch, key: Key[Array, ""]
     ) -> tuple[OnlineState, Info]:
@@ -143,7 +149,7 @@ class OnlineMixture(OnlineSettings):
 
         evidence, predictive = of_living(one, state.alive)
         of_inputs = state.inputs.log_density(
-            input_statistics(self.likelihood, support.x, support.mask)
+            input_statistics(self.likelihood, support.x, support.mask), SUPPORT
         )
         evidence = usable(evidence) + of_inputs[: state.alive.size]
         blank = state.background.evidence(self.likelihood, support) + of_inputs[-1]

@@ -1,49 +1,50 @@
-"""The nonparametric learner to the letter: Algorithm 1 with Subroutine 4 of the paper.
+"""The nonparametric learner of the paper: Algorithm 1 with Subroutine 3, and its appendix.
 
-Kept as a labelled reference. On the paper's own regression stream this rule neither
-notices shifts reliably nor protects old clusters; docs/model.md has the measurements.
+G. Jerfel, E. Grant, T. Griffiths, K. Heller: Reconciling meta-learning and continual learning with
+online mixtures of tasks. NeurIPS 2019. docs/paper.md says which setting is which sentence, and what
+was measured.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
-from typing import get_args
+from functools import partial
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
-from jaxtyping import Array, Bool, Int, Key, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from taskmix.adaptation import MetaOptimiser, TaskModel, annealed_optimiser
-from taskmix.adaptation.gradient import Gradient
 from taskmix.adaptation.means import query_errors, task_weights, weighted_mean
-from taskmix.learner import Info, Prediction, Told
-from taskmix.likelihood import Likelihood
-from taskmix.mixture.clusters import Clusters, grown
+from taskmix.adaptation.task_model import over_rows
+from taskmix.learner import Info, Prediction, protected
+from taskmix.mixture.adapted_prior import log_adapted_priors
+from taskmix.mixture.clusters import Clusters, grown, with_rows
 from taskmix.mixture.finite import cluster_size, predict_from_support
-from taskmix.mixture.global_prior import Refresh, candidate, summary
+from taskmix.mixture.global_prior import (
+    GlobalPrior,
+    candidates,
+    deviation_at,
+    summary_weights,
+)
+from taskmix.mixture.newborn import with_mean_gradient
+from taskmix.mixture.paper_settings import PaperSettings
+from taskmix.mixture.paper_state import EStep, PaperState
 from taskmix.mixture.prior import WindowedCounts, log_places
-from taskmix.mixture.responsibilities import judge, mix, responsibilities
+from taskmix.mixture.pruning import due, like_a_larger_one, odds_ratios, with_few_tasks
+from taskmix.mixture.reservoir import Reservoir
+from taskmix.mixture.responsibilities import (
+    assessments,
+    for_each_cluster,
+    mix,
+    responsibilities,
+)
 from taskmix.mixture.spawning import cooled, passes_threshold
 from taskmix.mixture.update import query_losses, update_each, weighted
 from taskmix.tasks import Examples, Hints, TaskBatch
 
 
-class PaperState(eqx.Module):
-    clusters: Clusters
-    counts: WindowedCounts
-    global_prior: PyTree
-    iteration: Int[Array, ""]
-    newest: Int[Array, ""]
-    """The cluster that was opened last."""
-    cooling: Int[Array, ""]
-    """Iterations left of the cool-down; 0 when the spawning test is open."""
-
-
 @dataclasses.dataclass(frozen=True)
-class PaperMixture:
+class PaperMixture(PaperSettings):
     """Responsibilities with a windowed Chinese restaurant prior and a candidate cluster.
 
     Examples
@@ -52,138 +53,62 @@ class PaperMixture:
     'boundaries'
     """
 
-    task_model: TaskModel = Gradient()
-    meta_rate: float = 1e-3
-    meta_clip: float = math.inf
-    """Largest norm of a cluster's gradient; longer ones are scaled down."""
-    anneal_over: int = 0
-    """Iterations over which the meta rate falls to zero; 0 keeps it."""
-    temperature: float = 1.0
-    coefficient: float = 1.0
-    """Weight of the log-count term beside the likelihood."""
-    concentration: float = 10.0
-    """The paper sets it to the number of tasks in a batch."""
-    window: int = 5
-    """Iterations over which tasks are counted."""
-    threshold: float = 0.95
-    """Fraction of an equal share that a candidate must reach."""
-    warm_up: int = 1000
-    """Iterations with a single cluster, after which it becomes the global prior."""
-    cool_down: int = 500
-    """Iterations after a spawn without another one, with the older clusters frozen."""
-    refresh: Refresh = "average"
-    """How the global prior follows the clusters."""
-    refresh_every: int = 1000
-    """Iterations between two refreshments of the global prior."""
-    noise: float = 0.0
-    """Standard deviation of a candidate around the global prior."""
-    capacity: int = 4
-    """Clusters to make room for at the start; doubles when needed."""
-    boundaries: bool = False
-    """Be told when a phase begins: the cool-down then ends there and nowhere else."""
-    meta_optimiser: MetaOptimiser = dataclasses.field(default=optax.adam, kw_only=True)
-    """From a rate, or a schedule of rates, to what makes updates of gradients: one of optax's."""
-
-    def __post_init__(self) -> None:
-        for name in ("meta_rate", "temperature", "concentration", "threshold"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be positive.")
-        for name in ("coefficient", "noise", "warm_up"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be 0 or more.")
-        if self.refresh not in get_args(Refresh):
-            raise ValueError(
-                f"refresh is {self.refresh!r}; it must be one of {', '.join(get_args(Refresh))}."
-            )
-        for name in ("window", "cool_down", "refresh_every", "capacity"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")
-
-    @property
-    def likelihood(self) -> Likelihood:
-        return self.task_model.likelihood
-
-    @property
-    def one_at_a_time(self) -> bool:
-        return self.task_model.one_at_a_time
-
-    @property
-    def told(self) -> Told:
-        return Told.BOUNDARIES if self.boundaries else Told.NOTHING
-
     def init(self, key: Key[Array, ""], example: TaskBatch) -> PaperState:
         params = self.task_model.init(key)
         rows = jax.tree.map(
             lambda leaf: jnp.broadcast_to(leaf, (self.capacity, *leaf.shape)), params
         )
+        nothing = jnp.zeros(self.capacity)
         return PaperState(
-            clusters=Clusters.stack(rows, self._optimiser(), jnp.arange(self.capacity) == 0),
-            counts=WindowedCounts.empty(self.window, self.capacity),
-            global_prior=params,
+            clusters=Clusters.stack(rows, self.optimiser(), jnp.arange(self.capacity) == 0),
+            counts=WindowedCounts.empty(self.longest_window(self.capacity), self.capacity),
+            sizes=nothing,
+            born=nothing.astype(int),
+            recent=nothing,
+            validation=(
+                Reservoir.empty(example, self.validation) if self.prune == "alike" else None
+            ),
+            global_prior=GlobalPrior.at(rows, self.warm_up, self.refresh_every),
             iteration=jnp.zeros((), dtype=int),
             newest=jnp.zeros((), dtype=int),
             cooling=jnp.asarray(int(self.boundaries), dtype=int),
         )
 
+    @protected(alive=lambda state: state.clusters.alive)
     def step(
         self, state: PaperState, batch: TaskBatch, key: Key[Array, ""]
     ) -> tuple[PaperState, Info]:
         batch = batch.without_padding_values()
-        clusters = state.clusters
-        refresh_key, candidate_key = jax.random.split(key)
-        global_prior = self._refreshed(state, refresh_key)
-        fresh = candidate(global_prior, self.noise, candidate_key)
-        params = jax.tree.map(
-            lambda rows, new: jnp.concatenate([rows, new[None]]), clusters.params, fresh
-        )
-        open_places = jnp.append(clusters.alive, True)
-        judged = judge(self.task_model, params, batch, open_places)
-        places = log_places(state.counts.counts(), self.concentration, self.coefficient)
-        log_joint = judged.evidence + places
-
-        shares = responsibilities(log_joint, open_places, self.temperature)
-        suspicion = weighted_mean(shares[:, -1], task_weights(batch))
+        candidate_key, keep_key = jax.random.split(key)
+        state = self._refreshed(state)
+        draws = self._candidates(state, candidate_key)
+        seen = self._explained(state, draws, batch)
         cooling = self._cooling(state, batch)
         opened = (
             (state.iteration >= self.warm_up)
             & (cooling == 0)
-            & (clusters.count() < clusters.capacity)
-            & passes_threshold(shares[:, -1], clusters.count(), self.threshold, batch.real)
+            & ~jnp.all(state.clusters.alive)
+            & passes_threshold(
+                jnp.mean(seen.shares[..., -1], axis=0),
+                state.clusters.count(),
+                self.threshold,
+                batch.real,
+            )
         )
-        newborn = clusters.count()
-        without = responsibilities(log_joint[:, :-1], clusters.alive, self.temperature)
-        taken = shares[:, :-1].at[:, newborn].set(shares[:, -1])
-        shares = jnp.where(batch.real[:, None], jnp.where(opened, taken, without), 0)
-        clusters = clusters.put(newborn, fresh, self._optimiser().init(fresh), opened)
-
-        frozen = (cooling > 0) & (clusters.count() > 1)
-        newest = jnp.where(opened, newborn, state.newest)
-        may_learn = (jnp.arange(clusters.capacity) == newest) | ~frozen
-        losses = query_losses(self.task_model, batch)
-        clusters = update_each(
-            self.task_model, clusters, losses, shares, batch.real, self._optimiser(), may_learn
-        )
-
-        expected = jnp.sum(weighted(without, judged.loss[:, :-1]), axis=1)
-        predicted = mix(without, judged.predicted[:, :-1])
-        new_state = PaperState(
-            clusters=clusters,
-            counts=state.counts.push(shares),
-            global_prior=global_prior,
-            iteration=state.iteration + 1,
-            newest=newest,
-            cooling=self._cooled(cooling, opened),
-        )
+        state, shares = self._learned(state, batch, draws, seen, opened, cooling)
+        state = self._pruned(self._counted(state, batch, shares, keep_key))
+        expected = jnp.sum(weighted(seen.without, seen.found.loss), axis=1)
+        predicted = mix(seen.without, seen.found.predicted)
         info = Info(
             loss=weighted_mean(expected, task_weights(batch)),
             error=query_errors(self.likelihood, predicted, batch),
             responsibilities=shares,
-            alive=clusters.alive,
+            alive=state.clusters.alive,
             spawned=opened,
             alarm=opened,
-            suspicion=suspicion,
+            suspicion=seen.suspicion(batch),
         )
-        return new_state, info
+        return state, info
 
     def predict(
         self,
@@ -205,31 +130,186 @@ class PaperMixture:
         return int(state.clusters.count()) * cluster_size(self.task_model)
 
     def grow(self, state: PaperState) -> PaperState:
-        window = state.counts.window
-        counts = WindowedCounts(jnp.concatenate([window, jnp.zeros_like(window)], axis=1))
-        return dataclasses.replace(state, clusters=grown(state.clusters), counts=counts)
-
-    def _optimiser(self) -> optax.GradientTransformation:
-        return annealed_optimiser(
-            self.meta_rate, self.anneal_over, self.meta_clip, self.meta_optimiser
+        more = state.clusters.capacity
+        capacity = 2 * more
+        sizes, born, recent, weights = jax.tree.map(
+            lambda leaf: jnp.pad(leaf, (0, more)),
+            (state.sizes, state.born, state.recent, state.global_prior.weights),
+        )
+        prior = dataclasses.replace(
+            state.global_prior,
+            centres=with_rows(state.global_prior.centres, more),
+            weights=weights,
+        )
+        return dataclasses.replace(
+            state,
+            clusters=grown(state.clusters),
+            counts=state.counts.resized(self.longest_window(capacity), capacity),
+            sizes=sizes,
+            born=born,
+            recent=recent,
+            global_prior=prior,
         )
 
-    def _refreshed(self, state: PaperState, key: Key[Array, ""]) -> PyTree:
+    def _refreshed(self, state: PaperState) -> PaperState:
         """The global prior: the first cluster at the end of the warm-up, then a summary.
 
-        It stays at that snapshot while there is one cluster: a candidate that equals
-        the only cluster could never win.
+        Unless ``refresh_alone`` it stays at that snapshot while there is one cluster: a candidate
+        that equals the only cluster could never win.
         """
         clusters = state.clusters
         warm = state.iteration == self.warm_up
-        due = (clusters.count() > 1) & (state.iteration % self.refresh_every == 0)
-        average = summary(clusters.params, clusters.alive, state.counts.counts(), self.refresh, key)
-        return jax.tree.map(
-            lambda old, first, new: jnp.where(warm, first[0], jnp.where(due, new, old)),
-            state.global_prior,
+        prior = state.global_prior.refreshed(
             clusters.params,
-            average,
+            summary_weights(clusters.alive, state.sizes, self.refresh),
+            state.iteration,
+            self.refresh_growth,
+            warm | (clusters.count() > 1) | self.refresh_alone,
         )
+        return dataclasses.replace(state, global_prior=prior)
+
+    def _candidates(self, state: PaperState, key: Key[Array, ""]) -> PyTree:
+        """Draws from the global prior, along a leading axis."""
+        deviation = None
+        if self.noise:
+            since = jnp.maximum(state.iteration - self.warm_up, 0)
+            deviation = deviation_at(self.noise, self.noise_halved_after, since)
+        if self.refresh == "density":
+            around = 0.0 if deviation is None else deviation
+            deviation = jnp.sqrt(self.bandwidth**2 + jnp.square(around))
+        return candidates(state.global_prior, self.refresh, deviation, self.draws, key)
+
+    def _explained(self, state: PaperState, draws: PyTree, batch: TaskBatch) -> EStep:
+        """The E-step: every cluster and every candidate adapted to every task."""
+        clusters, rows = state.clusters, state.clusters.capacity
+        params = jax.tree.map(lambda *both: jnp.concatenate(both), clusters.params, draws)
+        there = jnp.append(clusters.alive, jnp.ones(self.draws, dtype=bool))
+        found = assessments(self.task_model, params, batch, there)
+        evidence = found.evidence
+        if self.adapted_precision:
+            evidence = evidence + log_adapted_priors(
+                self.task_model, self.adapted_precision, params, batch, there
+            )
+        length = self.window + self.window_growth * (clusters.count() - 1)
+        zeta = self.zeta(clusters.count(), jnp.sum(state.sizes), jnp.sum(batch.real))
+        places = log_places(state.counts.counts(length), zeta, self.coefficient)
+        known = evidence[:, :rows] + places[:-1]
+
+        def with_draw(fresh: Float[Array, " tasks"]) -> Float[Array, "tasks places"]:
+            joint = jnp.concatenate([known, (fresh + places[-1])[:, None]], axis=1)
+            return responsibilities(joint, jnp.append(clusters.alive, True), self.temperature)
+
+        return EStep(
+            found=jax.tree.map(lambda leaf: leaf[:, :rows], found),
+            without=responsibilities(known, clusters.alive, self.temperature),
+            shares=jax.vmap(with_draw, in_axes=1)(evidence[:, rows:]),
+        )
+
+    def _learned(
+        self,
+        state: PaperState,
+        batch: TaskBatch,
+        draws: PyTree,
+        seen: EStep,
+        opened: Bool[Array, ""],
+        cooling: Int[Array, ""],
+    ) -> tuple[PaperState, Float[Array, "tasks clusters"]]:
+        """The M-step, after a cluster was perhaps opened, and each cluster's share of each task."""
+        clusters, optimiser = state.clusters, self.optimiser()
+        newborn = jnp.argmin(clusters.alive)
+        losses = query_losses(self.task_model, batch)
+        if self.averaged == "gradients":
+            taken, fresh = jnp.mean(seen.shares, axis=0), state.global_prior.mean()
+        else:
+            best = jnp.argmax(jnp.sum(jnp.where(batch.real, seen.shares[..., -1], 0), axis=-1))
+            taken, fresh = seen.shares[best], jax.tree.map(lambda leaf: leaf[best], draws)
+        taken = taken[:, :-1].at[:, newborn].set(taken[:, -1])
+        shares = jnp.where(batch.real[:, None], jnp.where(opened, taken, seen.without), 0)
+        clusters = clusters.put(newborn, fresh, optimiser.init(fresh), opened)
+
+        order = jnp.arange(clusters.capacity)
+        newest = jnp.where(opened, newborn, state.newest)
+        frozen = (cooling > 0) & (clusters.count() > 1)
+        may_learn = (order == newest) | ~frozen
+        if self.averaged == "gradients":
+            may_learn &= ~(opened & (order == newborn))
+        clusters = update_each(
+            self.task_model, clusters, losses, shares, batch.real, optimiser, may_learn
+        )
+        if self.averaged == "gradients":
+            begin = partial(with_mean_gradient, self.task_model, optimiser, fresh, draws, losses)
+            params, begun = jax.lax.cond(
+                opened,
+                lambda: begin(seen.shares[..., -1], batch.real),
+                lambda: (fresh, optimiser.init(fresh)),
+            )
+            clusters = clusters.put(newborn, params, begun, opened)
+        state = dataclasses.replace(
+            state,
+            clusters=clusters,
+            newest=newest,
+            cooling=self._cooled(cooling, opened),
+            born=jnp.where(opened & (order == newborn), state.iteration, state.born),
+        )
+        return state, shares
+
+    def _counted(
+        self,
+        state: PaperState,
+        batch: TaskBatch,
+        shares: Float[Array, "tasks clusters"],
+        key: Key[Array, ""],
+    ) -> PaperState:
+        """What is remembered of the batch."""
+        total = jnp.sum(shares, axis=0)
+        kept = state.validation
+        if kept is not None:
+            kept, _ = kept.offer(batch, batch.real, key)
+        return dataclasses.replace(
+            state,
+            counts=state.counts.push(shares),
+            sizes=state.sizes + total,
+            recent=state.recent + total,
+            validation=kept,
+            iteration=state.iteration + 1,
+        )
+
+    def _pruned(self, state: PaperState) -> PaperState:
+        """Without the clusters that a heuristic finds, when it is time for a look."""
+        if self.prune == "never":
+            return state
+        look = due(state.iteration, self.prune_every, self.warm_up) & (state.cooling == 0)
+        alive = state.clusters.alive
+        if self.prune == "few":
+            there = state.iteration - state.born >= self.prune_every
+            gone = with_few_tasks(state.recent, alive, there, self.prune_share)
+        else:
+            gone = jax.lax.cond(look, self._alike, lambda _: jnp.zeros_like(alive), state)
+        gone = gone & look
+        clusters = Clusters(state.clusters.params, state.clusters.optimiser, alive & ~gone)
+        return dataclasses.replace(
+            state,
+            clusters=clusters,
+            counts=state.counts.without(gone),
+            sizes=jnp.where(gone, 0, state.sizes),
+            recent=jnp.where(look, 0, state.recent),
+            newest=jnp.where(gone[state.newest], jnp.argmax(clusters.alive), state.newest),
+        )
+
+    def _alike(self, state: PaperState) -> Bool[Array, " clusters"]:
+        """The smaller of two clusters that take the validation tasks with the same odds."""
+        assert state.validation is not None, "kept where clusters are compared"
+        tasks, clusters = state.validation.tasks, state.clusters
+
+        def all_tasks(params: PyTree) -> Float[Array, " tasks"]:
+            one = partial(self.task_model.evidence, params)
+            return over_rows(self.task_model, one)(tasks.support)
+
+        found = for_each_cluster(self.task_model, all_tasks, clusters.params, clusters.alive)
+        evidence = found.T / self.temperature
+        shares = responsibilities(evidence, clusters.alive)
+        ratios = odds_ratios(evidence, shares, state.validation.filled)
+        return like_a_larger_one(ratios, clusters.alive, state.sizes, self.prune_odds)
 
     def _cooling(self, state: PaperState, batch: TaskBatch) -> Int[Array, ""]:
         """Iterations of cool-down left at this batch; a boundary ends it for who is told."""

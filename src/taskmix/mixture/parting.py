@@ -11,6 +11,7 @@ tasks that neither of them has learned from.
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -20,6 +21,7 @@ from jaxtyping import Array, Bool, Float
 from taskmix.mixture.explaining import examples, judge
 from taskmix.mixture.members import row, with_row
 from taskmix.mixture.reservoir import Reservoir
+from taskmix.mixture.review import evidence_under
 from taskmix.mixture.settings import OnlineSettings
 from taskmix.mixture.state import OnlineState
 from taskmix.mixture.trial import FRESH, HARDER, Trial
@@ -38,10 +40,12 @@ def parted(learner: OnlineSettings, state: OnlineState, due: Bool[Array, ""]) ->
 
     def chosen() -> tuple[Reservoir, Float[Array, ""]]:
         tasks, filled = parent.reservoir.tasks, parent.reservoir.filled
-        before = judge(learner, parent.averaged, tasks).whole
+        before, after = evidence_under(
+            partial(judge, learner), tasks, parent.averaged, candidate.averaged
+        )
         score = before / examples(tasks)
         middle = jnp.nanmedian(jnp.where(filled, score, jnp.nan))
-        ahead = judge(learner, candidate.averaged, tasks).whole - before
+        ahead = after - before
         mean = jnp.sum(jnp.where(filled, ahead, 0)) / jnp.maximum(jnp.sum(filled), 1)
         by_score = jnp.where(trial.origin == HARDER, score < middle, score >= middle)
         last = trial.age == learner.parting - 1

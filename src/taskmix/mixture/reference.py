@@ -14,7 +14,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from taskmix.mixture.reservoir import Reservoir
+from taskmix.mixture.reservoir import Reservoir, put
 from taskmix.tasks import TaskBatch
 
 LEAST = 20
@@ -62,25 +62,8 @@ class Reference(eqx.Module):
         self, batch: TaskBatch, scores: Scores, where: Bool[Array, " tasks"], key: Key[Array, ""]
     ) -> Reference:
         """Offer the tasks ``where`` asked, with their scores."""
-        sample, source = self.sample.offer(batch, where, key)
-        new = source >= 0
-        return Reference(
-            sample,
-            Scores(
-                jnp.where(new, scores.whole[source], self.scores.whole),
-                jnp.where(new, scores.support[source], self.scores.support),
-            ),
-        )
-
-    def rescored(self, places: Int[Array, " some"], scores: Scores) -> Reference:
-        """With new scores in some places."""
-        return Reference(
-            self.sample,
-            Scores(
-                self.scores.whole.at[places].set(scores.whole),
-                self.scores.support.at[places].set(scores.support),
-            ),
-        )
+        sample, place = self.sample.offer(batch, where, key)
+        return Reference(sample, put(self.scores, place, scores))
 
     def drop(self, where: Bool[Array, " places"]) -> Reference:
         return Reference(self.sample.drop(where), self.scores)

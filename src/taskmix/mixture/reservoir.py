@@ -8,9 +8,8 @@ from __future__ import annotations
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from taskmix.mixture.clusters import as_rows
 from taskmix.tasks import TaskBatch
 
 
@@ -37,11 +36,12 @@ class Reservoir(eqx.Module):
 
     def offer(
         self, batch: TaskBatch, where: Bool[Array, " tasks"], key: Key[Array, ""]
-    ) -> tuple[Reservoir, Int[Array, " places"]]:
-        """Offer the tasks ``where`` asked, and say which came to each place (-1: none did).
+    ) -> tuple[Reservoir, Int[Array, " tasks"]]:
+        """Offer the tasks ``where`` asked, and say to which place each came.
 
         The s-th task (from 1) goes to an empty place while there is one, afterwards to a place
-        drawn from 1..s, and nowhere if that is beyond the last.
+        drawn from 1..s, and nowhere if that is beyond the last. Nowhere is a number that is no
+        place: writing there changes nothing.
         """
         count = where.shape[0]
         number = self.offered + jnp.cumsum(where) - where
@@ -52,14 +52,12 @@ class Reservoir(eqx.Module):
         place = jnp.where(rank < free, empty[jnp.minimum(rank, self.places - 1)], drawn)
         place = jnp.where(where, place, self.places)
         # Of two tasks that come to the same place the later one stays there.
-        source = jnp.full(self.places, -1).at[place].max(jnp.arange(count), mode="drop")
-        tasks = jax.tree.map(
-            lambda old, new: jnp.where(as_rows(source >= 0, old), new[source], old),
-            self.tasks,
-            batch.without_hints(),
+        later = jnp.triu(place[:, None] == place, k=1)
+        place = jnp.where(jnp.any(later, axis=1), self.places, jnp.minimum(place, self.places))
+        tasks, filled = put(
+            (self.tasks, self.filled), place, (batch.without_hints(), jnp.ones(count, dtype=bool))
         )
-        kept = Reservoir(tasks, self.filled | (source >= 0), self.offered + jnp.sum(where))
-        return kept, source
+        return Reservoir(tasks, filled, self.offered + jnp.sum(where)), place
 
     def draw(
         self, key: Key[Array, ""], count: int, where: Bool[Array, " places"] | None = None
@@ -78,3 +76,8 @@ class Reservoir(eqx.Module):
         filled = self.filled & ~where
         share = jnp.sum(filled) / jnp.maximum(jnp.sum(self.filled), 1)
         return Reservoir(self.tasks, filled, self.offered * share)
+
+
+def put(tree: PyTree, place: Int[Array, " some"], new: PyTree) -> PyTree:
+    """The same with ``new`` rows in their places; those that have none are left out."""
+    return jax.tree.map(lambda old, rows: old.at[place].set(rows, mode="drop"), tree, new)

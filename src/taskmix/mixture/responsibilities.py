@@ -23,7 +23,7 @@ class Assessment(eqx.Module):
     evidence: Float[Array, "*tasks"]
 
 
-def judge(
+def assessments(
     task_model: TaskModel,
     params: PyTree,
     batch: TaskBatch,
@@ -40,8 +40,8 @@ def judge(
 
         return over_rows(task_model, one)(batch.support, batch.query)
 
-    judged = for_each_cluster(task_model, all_tasks, params, alive)
-    return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), judged)
+    found = for_each_cluster(task_model, all_tasks, params, alive)
+    return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), found)
 
 
 def assessed(

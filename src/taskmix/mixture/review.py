@@ -21,15 +21,26 @@ Judge = Callable[[PyTree, TaskBatch], Judgement]
 
 def purged(judge: Judge, member: Member, newborn: PyTree) -> Member:
     """A member without the kept tasks that a newborn explains better."""
-
-    def better(tasks: TaskBatch) -> Bool[Array, " places"]:
-        return judge(newborn, tasks).whole > judge(member.averaged, tasks).whole
-
+    reservoir, reference = member.reservoir, member.reference
+    tasks = jax.tree.map(
+        lambda *parts: jnp.concatenate(parts), reservoir.tasks, reference.sample.tasks
+    )
+    own, theirs = evidence_under(judge, tasks, member.averaged, newborn)
+    better = theirs > own
     return dataclasses.replace(
         member,
-        reservoir=member.reservoir.drop(better(member.reservoir.tasks)),
-        reference=member.reference.drop(better(member.reference.sample.tasks)),
+        reservoir=reservoir.drop(better[: reservoir.places]),
+        reference=reference.drop(better[reservoir.places :]),
     )
+
+
+def evidence_under(
+    judge: Judge, tasks: TaskBatch, *several: PyTree
+) -> Float[Array, "several tasks"]:
+    """Evidence of tasks under several models: a loop, so that it is compiled once for all."""
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *several)
+    evidence: Array = jax.lax.map(lambda params: judge(params, tasks).whole, stacked)
+    return evidence
 
 
 def redundant(

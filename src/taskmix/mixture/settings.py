@@ -30,7 +30,9 @@ class OnlineSettings:
     """What an online mixture is made of, and how it decides."""
 
     task_model: TaskModel = BayesianHead()
+    """What a cluster is made of."""
     meta_rate: float = 2e-3
+    """Rate of the optimiser that learns across tasks."""
     meta_clip: float = 1.0
     """Largest norm of a gradient; longer ones are scaled down."""
     anneal_over: int = 0

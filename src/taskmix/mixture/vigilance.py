@@ -63,7 +63,7 @@ def bets(
         (reference.sample.tasks, reference.scores.whole, reference.known), newest % places
     )
     tasks = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), kept, batch)
-    _, of_inputs = map(state.inputs.log_density, described(learner, tasks))
+    _, of_inputs = state.inputs.log_densities(*described(learner, tasks))
     lead = judge(learner, state.scout.params, tasks).whole + of_inputs[:, home]
     lead = lead / examples(tasks) - jnp.concatenate([scores, seen.scores.whole[home]])
     ordinary, lead = lead[: scores.size], lead[scores.size :]

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from taskmix.learner import LEVELS
+from taskmix.prediction import LEVELS
 
 KEPT = 512
 """Residuals of each cluster."""

@@ -7,6 +7,7 @@ from taskmix.models.foreign import FlaxModel as FlaxModel
 from taskmix.models.foreign import Pair as Pair
 from taskmix.models.lstm import LSTM as LSTM
 from taskmix.models.mlp import MLP as MLP
+from taskmix.models.model import Embedder as Embedder
 from taskmix.models.model import Model as Model
 from taskmix.models.model import TappedModel as TappedModel
 from taskmix.models.model import is_layer as is_layer
@@ -14,6 +15,7 @@ from taskmix.models.model import outputs_of as outputs_of
 from taskmix.models.model import parameter_count as parameter_count
 from taskmix.models.model import units_of as units_of
 from taskmix.models.resnet12 import ResNet12 as ResNet12
+from taskmix.models.resnet12 import ResNetEncoder as ResNetEncoder
 from taskmix.registry import Registry
 
 MODELS: Registry[type] = Registry("network", "taskmix.models")

@@ -54,9 +54,13 @@ class Conv4:
     """
 
     channels: int = 3
+    """Of an input image: 1 for grey, 3 for colours."""
     size: int = 84
+    """Rows, and columns, of an input image."""
     filters: int = 32
+    """Of each convolution."""
     outputs: int = 5
+    """Numbers per example, such as one per class."""
     one_at_a_time: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -105,6 +109,7 @@ class Conv4:
         mask: Bool[Array, " examples"] | None,
         tap: Tap,
     ) -> Float[Array, "examples outputs"]:
+        """What ``apply`` gives, with ``tap`` after every layer, before its nonlinearity."""
         x = checked_images(x, mask, self.size, self.channels)
         for block in params.blocks:
             x = _apply_block(block, x, mask, tap)

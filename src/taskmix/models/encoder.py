@@ -39,9 +39,13 @@ class Encoder:
     """
 
     channels: int = 3
+    """Of an input image: 1 for grey, 3 for colours."""
     size: int = 84
+    """Rows, and columns, of an input image."""
     filters: int = 32
+    """Of each convolution."""
     blocks: int = 4
+    """Of convolution, normalisation, rectifier and pool."""
     affine: bool = True
     """Whether a block has a bias and a scale beside its shift."""
 

@@ -36,9 +36,13 @@ class MLP:
     """
 
     inputs: int = 1
+    """Numbers per input."""
     hidden: tuple[int, ...] = (40, 40)
+    """Units of each hidden layer."""
     outputs: int = 1
+    """Numbers per output."""
     init_scale: float = 0.1
+    """Standard deviation of the first weights; 0 for one that suits the width."""
     activation: Literal["relu", "tanh"] = "relu"
     """After hidden layers; after the last one as well if it is `tanh`."""
     input_scale: float = 1.0
@@ -89,6 +93,7 @@ class MLP:
         mask: Bool[Array, " examples"] | None,
         tap: Tap,
     ) -> Float[Array, "examples outputs"]:
+        """What ``apply`` gives, with ``tap`` after every layer, before its nonlinearity."""
         bend = jax.nn.relu if self.activation == "relu" else jnp.tanh
         if self.input_scale != 1:
             x = x / self.input_scale

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
-from jaxtyping import Array, Bool, Key, PyTree
+from jaxtyping import Array, Bool, Float, Key, PyTree
 
 
 @runtime_checkable
@@ -23,15 +23,52 @@ class Model(Protocol):
     """
 
     def init(self, key: Key[Array, ""]) -> PyTree:
-        """Random parameters."""
+        """Random parameters.
+
+        Parameters
+        ----------
+        key
+            Decides which.
+
+        Returns
+        -------
+        pytree of arrays
+            The parameters.
+        """
 
     def apply(
         self, params: PyTree, x: Array, mask: Bool[Array, " examples"] | None = None
     ) -> Array:
-        """Outputs for the examples of one task; those whose mask is false are padding."""
+        """Outputs for the examples of one task.
+
+        Parameters
+        ----------
+        params
+            The parameters.
+        x
+            Inputs; the first axis is that of examples.
+        mask
+            False where an example is padding; None if none is.
+
+        Returns
+        -------
+        Array
+            One vector of outputs per example.
+        """
 
     def adaptable(self, params: PyTree) -> PyTree:
-        """The structure of ``params``, true for what the inner loop may change."""
+        """What the inner loop may change.
+
+        Parameters
+        ----------
+        params
+            The parameters.
+
+        Returns
+        -------
+        pytree of bool
+            Of the structure of ``params``.
+        """
 
     @property
     def one_at_a_time(self) -> bool:
@@ -39,6 +76,38 @@ class Model(Protocol):
 
         So it is with convolutions: a ``vmap`` over their kernels makes grouped ones of
         them, an order of magnitude slower on a CPU.
+        """
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """A network from images to vectors, whose normalisation can be handed in.
+
+    Examples
+    --------
+    >>> from taskmix.models import Encoder
+    >>> isinstance(Encoder(size=16), Embedder)
+    True
+    """
+
+    @property
+    def features(self) -> int:
+        """Length of a vector."""
+
+    def init(self, key: Key[Array, ""]) -> PyTree:
+        """Random parameters."""
+
+    def apply(
+        self,
+        params: PyTree,
+        x: Array,
+        mask: Bool[Array, " images"] | None = None,
+        statistics: Any = None,
+    ) -> tuple[Float[Array, "images features"], Any]:
+        """Vectors, and the statistics that the images were normalised by.
+
+        Given ``statistics``, every image is embedded on its own; otherwise they are those of
+        the real images of the call.
         """
 
 

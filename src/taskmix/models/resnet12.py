@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import ClassVar
 
 import equinox as eqx
@@ -10,9 +11,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
+from taskmix.models.block import Statistics
 from taskmix.models.convolution import convolve
 from taskmix.models.mlp import Linear
-from taskmix.models.normalisation import Maps, Mask, batch_statistics, checked_images, square_image
+from taskmix.models.normalisation import Maps, batch_statistics, checked_images, square_image
 from taskmix.models.pooling import max_pool
 
 DEPTH = 3
@@ -44,6 +46,78 @@ class ResNet12Params(eqx.Module):
 
 
 @dataclasses.dataclass(frozen=True)
+class ResNetEncoder:
+    """The residual blocks of a ResNet-12 and the mean over pixels: from images to vectors.
+
+    >>> ResNetEncoder(widths=(8, 16)).features
+    16
+    """
+
+    channels: int = 3
+    """Of an input image: 1 for grey, 3 for colours."""
+    size: int = 84
+    """Rows, and columns, of an input image."""
+    widths: tuple[int, ...] = (64, 128, 256, 512)
+    """Filters of each block."""
+
+    def __post_init__(self) -> None:
+        if not self.widths or min(self.channels, *self.widths) < 1:
+            raise ValueError(
+                f"channels and widths are {self.channels} and {self.widths}; all must be at "
+                f"least 1, and there must be a width."
+            )
+        smallest = 2 ** len(self.widths)
+        if self.size < smallest:
+            raise ValueError(
+                f"size is {self.size}; {len(self.widths)} poolings halve it to nothing. "
+                f"Images must be at least {smallest} pixels wide."
+            )
+
+    @property
+    def features(self) -> int:
+        """Length of an embedding."""
+        return self.widths[-1]
+
+    def init(self, key: Key[Array, ""]) -> tuple[Block, ...]:
+        return self.init_blocks(jax.random.split(key, len(self.widths)))
+
+    def init_blocks(self, keys: Key[Array, " blocks"]) -> tuple[Block, ...]:
+        """A random block for each of the keys."""
+        channels = (self.channels, *self.widths[:-1])
+        return tuple(
+            _init_block(k, c, filters)
+            for k, c, filters in zip(keys, channels, self.widths, strict=True)
+        )
+
+    def apply(
+        self,
+        params: tuple[Block, ...],
+        x: Float[Array, "images height width channels"],
+        mask: Bool[Array, " images"] | None = None,
+        statistics: tuple[Statistics, ...] | None = None,
+    ) -> tuple[Float[Array, "images features"], tuple[Statistics, ...]]:
+        """Embeddings, and the statistics that every convolution was normalised by, in order.
+
+        Given ``statistics``, every image is embedded on its own; otherwise they are those of
+        the real images of the call.
+        """
+        x = checked_images(x, mask, self.size, self.channels)
+        given = None if statistics is None else iter(statistics)
+        used: list[Statistics] = []
+
+        def normalise(unit: Unit, x: Maps) -> Float[Array, "images height width filters"]:
+            maps = convolve(x, unit.kernel)
+            seen = Statistics(*batch_statistics(maps, mask)) if given is None else next(given)
+            used.append(seen)
+            scale = unit.scale * jax.lax.rsqrt(seen.variance + EPSILON)
+            return (maps - seen.mean) * scale + unit.shift
+
+        for block in params:
+            x = _apply_block(block, x, normalise)
+        return jnp.mean(x, axis=(1, 2)), tuple(used)
+
+
+@dataclasses.dataclass(frozen=True)
 class ResNet12:
     """Residual blocks of three convolutions each, then the mean over pixels and a linear layer.
 
@@ -61,23 +135,25 @@ class ResNet12:
     """
 
     channels: int = 3
+    """Of an input image: 1 for grey, 3 for colours."""
     size: int = 84
+    """Rows, and columns, of an input image."""
     outputs: int = 5
+    """Numbers per example, such as one per class."""
     widths: tuple[int, ...] = (64, 128, 256, 512)
+    """Filters of each block."""
     one_at_a_time: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not self.widths or min(self.channels, self.outputs, *self.widths) < 1:
-            raise ValueError(
-                f"channels, outputs and widths are {self.channels}, {self.outputs} and "
-                f"{self.widths}; all must be at least 1, and there must be a width."
-            )
-        smallest = 2 ** len(self.widths)
-        if self.size < smallest:
-            raise ValueError(
-                f"size is {self.size}; {len(self.widths)} poolings halve it to nothing. "
-                f"Images must be at least {smallest} pixels wide."
-            )
+        if self.outputs < 1:
+            raise ValueError(f"outputs is {self.outputs}; it must be at least 1.")
+        # Made once here, so that what is wrong with the rest is said before any work.
+        _ = self.encoder
+
+    @property
+    def encoder(self) -> ResNetEncoder:
+        """The network without its linear layer."""
+        return ResNetEncoder(self.channels, self.size, self.widths)
 
     @classmethod
     def fitting(cls, shape: tuple[int, ...], outputs: int) -> ResNet12:
@@ -87,12 +163,7 @@ class ResNet12:
 
     def init(self, key: Key[Array, ""]) -> ResNet12Params:
         *keys, head = jax.random.split(key, len(self.widths) + 1)
-        blocks = tuple(
-            _init_block(k, channels, filters)
-            for k, channels, filters in zip(
-                keys, (self.channels, *self.widths[:-1]), self.widths, strict=True
-            )
-        )
+        blocks = self.encoder.init_blocks(jnp.stack(keys))
         glorot = jax.nn.initializers.glorot_uniform()
         weight = glorot(head, (self.widths[-1], self.outputs))
         return ResNet12Params(blocks, Linear(weight, jnp.zeros(self.outputs)))
@@ -103,10 +174,8 @@ class ResNet12:
         x: Float[Array, "examples height width channels"],
         mask: Bool[Array, " examples"] | None = None,
     ) -> Float[Array, "examples outputs"]:
-        x = checked_images(x, mask, self.size, self.channels)
-        for block in params.blocks:
-            x = _apply_block(block, x, mask)
-        return jnp.mean(x, axis=(1, 2)) @ params.head.weight + params.head.bias
+        embedded, _ = self.encoder.apply(params.blocks, x, mask)
+        return embedded @ params.head.weight + params.head.bias
 
     def adaptable(self, params: ResNet12Params) -> PyTree[bool]:
         def of_unit(unit: Unit) -> PyTree[bool]:
@@ -134,18 +203,10 @@ def _init_unit(key: Key[Array, ""], size: int, channels: int, filters: int) -> U
 
 
 def _apply_block(
-    block: Block, x: Maps, mask: Mask | None
+    block: Block, x: Maps, normalise: Callable[[Unit, Array], Array]
 ) -> Float[Array, "images rows columns filters"]:
-    past = _apply_unit(block.shortcut, x, mask)
+    past = normalise(block.shortcut, x)
     *units, last = block.units
     for unit in units:
-        x = jax.nn.leaky_relu(_apply_unit(unit, x, mask), SLOPE)
-    return max_pool(jax.nn.leaky_relu(_apply_unit(last, x, mask) + past, SLOPE))
-
-
-def _apply_unit(
-    unit: Unit, x: Maps, mask: Mask | None
-) -> Float[Array, "images height width filters"]:
-    maps = convolve(x, unit.kernel)
-    mean, variance = batch_statistics(maps, mask)
-    return (maps - mean) * (unit.scale * jax.lax.rsqrt(variance + EPSILON)) + unit.shift
+        x = jax.nn.leaky_relu(normalise(unit, x), SLOPE)
+    return max_pool(jax.nn.leaky_relu(normalise(last, x) + past, SLOPE))

@@ -31,7 +31,13 @@ PEEKED = 20
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How images are prepared."""
+    """How images are prepared.
+
+    Examples
+    --------
+    >>> Options(size=32).rotations
+    True
+    """
 
     size: int = 84
     """Pixels on a side of the stored images, which are squares."""
@@ -72,10 +78,45 @@ Progress = Callable[[int, int], None]
 """Is told how many images are done, and of how many."""
 
 
-def prepare(
-    source: Path, out: Path, options: Options, progress: Progress = lambda done, total: None
+def prepare_store(
+    source: str | Path,
+    out: str | Path,
+    options: Options | None = None,
+    progress: Progress = lambda done, total: None,
 ) -> Report:
-    """Write the images of ``source`` to a new store ``out``, or nothing at all."""
+    """Write the images of ``source`` to a new store ``out``, or nothing at all.
+
+    Parameters
+    ----------
+    source
+        Folder or archive of images, in one of the layouts of docs/stores.md.
+    out
+        Folder to create for the store, which ``open_store`` opens.
+    options
+        Size of the images, and how classes are divided into splits.
+    progress
+        Is told how many images are done, and of how many.
+
+    Returns
+    -------
+    Report
+        What the store holds, and what was wrong with which file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from PIL import Image
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for colour, name in (("red", "train/cat"), ("blue", "train/dog"), ("white", "val/cow")):
+    ...         path = Path(folder, "images", name)
+    ...         path.mkdir(parents=True)
+    ...         Image.new("RGB", (16, 16), colour).save(path / "1.png")
+    ...     found = prepare_store(f"{folder}/images", f"{folder}/store", Options(size=8, workers=1))
+    >>> {name: shard.images for name, shard in found.manifest.splits.items()}
+    {'train': 2, 'val': 1}
+    """
+    source, out, options = Path(source), Path(out), options or Options()
     with new_folder(out) as folder, contextlib.closing(open_source(source)) as opened:
         division = Division(options.splits, options.classes, options.omniglot_split)
         listing = list_images(opened, division)

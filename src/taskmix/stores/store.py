@@ -68,9 +68,25 @@ class ImageStore:
 
 
 def open_store(path: Path | str, verify: bool = True) -> ImageStore:
-    """Open a store and check that its shards are there, whole and, with ``verify``, unchanged.
+    """Open a store and check that its shards are there, whole and unchanged.
 
-    Verifying reads everything once, which takes about a second for each gigabyte.
+    Parameters
+    ----------
+    path
+        Folder that ``prepare_store`` or ``taskmix data prepare`` wrote.
+    verify
+        Whether to compare checksums, which takes about a second per gigabyte.
+
+    Returns
+    -------
+    ImageStore
+        Its splits stay on disk until they are used.
+
+    Examples
+    --------
+    >>> open_store("stores/none")
+    Traceback (most recent call last):
+    ValueError: There is no store stores/none; taskmix data prepare makes one.
     """
     path = Path(path)
     if not path.is_dir():
@@ -94,6 +110,24 @@ def resized(split: ImageSplit, size: int) -> ImageSplit:
 
     Lanczos, as in ``prepare``: a store of 84 made smaller is what a store of the smaller size,
     prepared from the images of 84, would be.
+
+    Parameters
+    ----------
+    split
+        Of a store, or of the drawings that come with taskmix.
+    size
+        Rows, and columns, of the new images.
+
+    Returns
+    -------
+    ImageSplit
+        With the same classes.
+
+    Examples
+    --------
+    >>> from taskmix.stores import glyph_split
+    >>> resized(glyph_split("val"), 8).images.shape[1:3]
+    (8, 8)
     """
     images, old, _, channels = split.images.shape
     if not 1 <= size <= old:

@@ -13,6 +13,7 @@ from taskmix.streams.function_stream import regression as regression
 from taskmix.streams.functions import FAMILIES as FAMILIES
 from taskmix.streams.functions import Family as Family
 from taskmix.streams.functions import family as family
+from taskmix.streams.image_features import image_features as image_features
 from taskmix.streams.image_statistics import image_statistics as image_statistics
 from taskmix.streams.images import ImageSet as ImageSet
 from taskmix.streams.images import ImageStream as ImageStream
@@ -20,6 +21,7 @@ from taskmix.streams.schedule import Schedule as Schedule
 from taskmix.streams.schedule import consecutive as consecutive
 from taskmix.streams.schedule import gradual as gradual
 from taskmix.streams.schedule import interleaved as interleaved
+from taskmix.streams.schedule import ordered as ordered
 from taskmix.streams.schedule import recurring as recurring
 from taskmix.streams.stream import Phase as Phase
 from taskmix.streams.stream import Stream as Stream

@@ -32,12 +32,17 @@ class FunctionStream:
     """
 
     schedule: Schedule
+    """Which families are active when."""
     tasks: int = 10
+    """Per batch."""
     support: int = 5
+    """Points of a task to adapt on."""
     query: int = 10
+    """Points of a task to be judged on."""
     noise: float = 0.0
     """Of the targets of every family that has no noise of its own."""
     x_limit: float = 5.0
+    """Inputs lie between minus this and this."""
     drift: int = 2000
     """Iterations that a drifting family takes from its first ranges to its last."""
 

@@ -11,8 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from taskmix.names import unknown
 from taskmix.streams.stream import Phase
 
+Order = Literal["consecutive", "recurring", "interleaved", "gradual"]
+"""One family after the other; the same twice over; all at once; fading into each other."""
 Mixing = Literal["task", "batch"]
 """Whether each task of a batch, or the batch as a whole, draws a family of its own."""
 
@@ -136,6 +139,20 @@ class Schedule:
 def consecutive(families: Sequence[str], lengths: Sequence[int]) -> Schedule:
     """One family after the other, with no overlap.
 
+    Parameters
+    ----------
+    families
+        Names of families, in the order in which they appear.
+    lengths
+        Iterations of each family's phase.
+
+    Returns
+    -------
+    Schedule
+        To be given to ``FunctionStream`` or ``ImageStream``.
+
+    Examples
+    --------
     >>> consecutive(("sinusoid", "step"), (40, 30)).phases[1]
     Phase(start=40, stop=70, families=('step',))
     """
@@ -143,7 +160,27 @@ def consecutive(families: Sequence[str], lengths: Sequence[int]) -> Schedule:
 
 
 def recurring(families: Sequence[str], lengths: Sequence[int], rounds: int = 2) -> Schedule:
-    """The consecutive phases, all of them, ``rounds`` times over."""
+    """The consecutive phases, all of them, several times over.
+
+    Parameters
+    ----------
+    families
+        Names of families, in the order in which they appear.
+    lengths
+        Iterations of each family's phase.
+    rounds
+        How many times.
+
+    Returns
+    -------
+    Schedule
+        To be given to ``FunctionStream`` or ``ImageStream``.
+
+    Examples
+    --------
+    >>> len(recurring(("sinusoid", "step"), (40, 30)).phases)
+    4
+    """
     if rounds < 1:
         raise ValueError(f"rounds is {rounds}; it must be 1 or more.")
     once = consecutive(families, lengths)
@@ -151,11 +188,88 @@ def recurring(families: Sequence[str], lengths: Sequence[int], rounds: int = 2) 
 
 
 def interleaved(families: Sequence[str], length: int, mixing: Mixing = "task") -> Schedule:
-    """All families from the start: each task, or each batch as a whole, of a random one."""
+    """All families from the start: each task, or each batch as a whole, of a random one.
+
+    Parameters
+    ----------
+    families
+        Names of families.
+    length
+        Iterations of the stream.
+    mixing
+        ``"task"`` draws a family per task, ``"batch"`` one per batch.
+
+    Returns
+    -------
+    Schedule
+        To be given to ``FunctionStream`` or ``ImageStream``.
+
+    Examples
+    --------
+    >>> interleaved(("sinusoid", "step"), 100).phases[0].families
+    ('sinusoid', 'step')
+    """
     return Schedule((tuple(families),), (length,), mixing=mixing)
 
 
 def gradual(families: Sequence[str], lengths: Sequence[int], transition: int) -> Schedule:
-    """One family after the other, each fading in over ``transition`` iterations."""
+    """One family after the other, each fading in.
+
+    Parameters
+    ----------
+    families
+        Names of families, in the order in which they appear.
+    lengths
+        Iterations of each family's phase, the transition to it included.
+    transition
+        Iterations over which a family fades into the next one.
+
+    Returns
+    -------
+    Schedule
+        To be given to ``FunctionStream`` or ``ImageStream``.
+
+    Examples
+    --------
+    >>> gradual(("sinusoid", "step"), (40, 30), transition=10).phases[1].families
+    ('sinusoid', 'step')
+    """
     once = consecutive(families, lengths)
     return dataclasses.replace(once, transition=transition)
+
+
+def ordered(
+    order: Order,
+    families: Sequence[str],
+    lengths: Sequence[int],
+    transition: int = 0,
+    mixing: Mixing = "task",
+) -> Schedule:
+    """A schedule by the name of its order.
+
+    Parameters
+    ----------
+    order
+        ``consecutive``, ``recurring`` (twice over), ``interleaved`` or ``gradual``.
+    families, lengths
+        Families in the order in which they appear, and the iterations of each one's phase.
+    transition
+        Iterations over which a family fades in, if that is gradual.
+    mixing
+        Whether each task or each batch draws a family, if all come at once.
+
+    Examples
+    --------
+    >>> ordered("recurring", ("a", "b"), (10, 20)).phases[-1]
+    Phase(start=40, stop=60, families=('b',))
+    """
+    match order:
+        case "consecutive":
+            return consecutive(families, lengths)
+        case "recurring":
+            return recurring(families, lengths)
+        case "interleaved":
+            return interleaved(families, sum(lengths), mixing)
+        case "gradual":
+            return gradual(families, lengths, transition)
+    raise unknown("schedule", order, get_args(Order))

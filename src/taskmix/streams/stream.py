@@ -43,13 +43,49 @@ class Stream(Protocol):
         """The stretches with a fixed mix of families, in order, without gaps."""
 
     def batch(self, key: Key[Array, ""], iteration: Int[Array, ""] | int) -> TaskBatch:
-        """The batch of one iteration, with hints; can be traced."""
+        """The batch of one iteration; can be traced.
+
+        Parameters
+        ----------
+        key
+            Of the run; decides what is random.
+        iteration
+            From 0.
+
+        Returns
+        -------
+        TaskBatch
+            Tasks, with hints if the stream knows any.
+        """
 
     def test_tasks(self, key: Key[Array, ""], family: int, tasks: int) -> TaskBatch:
         """Tasks of one family to be judged on, apart from those that ``batch`` gives.
 
-        They may hold references in place of inputs, which ``load`` resolves.
+        Parameters
+        ----------
+        key
+            Of the run; decides what is random.
+        family
+            Index into ``families``.
+        tasks
+            How many.
+
+        Returns
+        -------
+        TaskBatch
+            It may hold references in place of inputs, which ``load`` resolves.
         """
 
     def load(self, drawn: TaskBatch) -> TaskBatch:
-        """Test tasks with their inputs, for any number of leading axes."""
+        """Test tasks with their inputs, for any number of leading axes.
+
+        Parameters
+        ----------
+        drawn
+            What ``test_tasks`` gave, or a part of it.
+
+        Returns
+        -------
+        TaskBatch
+            The same tasks, ready to be predicted.
+        """

@@ -12,9 +12,9 @@ import polars as pl
 
 from taskmix.tables.blocks import Block
 from taskmix.tables.engine import LEVEL, Forecast
-from taskmix.tables.flow import Prepared
 from taskmix.tables.grouping import LeftOut, RowTask, Side, grouped, joined
 from taskmix.tables.model import TableModel
+from taskmix.tables.prepared import Prepared
 from taskmix.tables.problems import problem
 from taskmix.tables.reading import Table
 from taskmix.tables.survey import Survey
@@ -22,7 +22,15 @@ from taskmix.tables.survey import Survey
 
 @dataclasses.dataclass(frozen=True)
 class TablePrediction:
-    """What was predicted, in the order of the query's rows."""
+    """What was predicted, in the order of the query's rows.
+
+    Examples
+    --------
+    >>> number = np.zeros(1)
+    >>> found = TablePrediction(number, number, None, number, number, None, lambda level: (-1, 1))
+    >>> found.interval(0.9)
+    (-1, 1)
+    """
 
     task: np.ndarray
     """Name of each row's task."""
@@ -35,10 +43,22 @@ class TablePrediction:
     novelty: np.ndarray
     """From 0 to 1: how untypical the support set of each row's task is of all regimes."""
     labels: tuple[str, ...] | None
+    """Names of the classes; None for numbers."""
     _bounds: Any = dataclasses.field(repr=False)
 
     def interval(self, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:
-        """Bounds that should hold a target with probability ``level``; for numbers only."""
+        """Bounds that should hold a target with a given probability; for numbers only.
+
+        Parameters
+        ----------
+        level
+            The probability.
+
+        Returns
+        -------
+        tuple of two arrays
+            Lower and upper bounds, one per row of the query.
+        """
         if not 0 < level < 1:
             raise ValueError(f"level is {level}; it must lie between 0 and 1.")
         if self.labels is not None:
@@ -46,7 +66,18 @@ class TablePrediction:
         return self._bounds(level)
 
     def frame(self, level: float = LEVEL) -> pl.DataFrame:
-        """All of it as a frame, a row per query row."""
+        """All of it as a frame.
+
+        Parameters
+        ----------
+        level
+            Probability that the intervals should hold a target.
+
+        Returns
+        -------
+        polars.DataFrame
+            One row per row of the query.
+        """
         columns: dict[str, Any] = {"task": self.task.tolist(), "mean": self.mean}
         if self.probabilities is None:
             columns["low"], columns["high"] = self.interval(level)
@@ -58,6 +89,8 @@ class TablePrediction:
 
 def answer(model: TableModel, prepared: Prepared, support: Table, query: Table) -> TablePrediction:
     """Predict every row of ``query`` from the rows of ``support`` with the same task."""
+    # New texts must not change what is learned later, and mean the same on both sides.
+    prepared = dataclasses.replace(prepared, vocabulary=copy.deepcopy(prepared.vocabulary))
     untimed = dataclasses.replace(prepared.schema, time=None)
     known = _by_task(dataclasses.replace(prepared, schema=untimed), support)
     without = dataclasses.replace(untimed, target=None)
@@ -102,8 +135,6 @@ def _by_task(prepared: Prepared, table: Table) -> dict[str, Block]:
     """The rows of each task, wherever they stand; those without a task are an error."""
     left = LeftOut()
     as_it_stands = Survey(None, None, True, None)
-    # New texts must not change what is learned later.
-    prepared = dataclasses.replace(prepared, vocabulary=copy.deepcopy(prepared.vocabulary))
     parts: dict[str, list[Block]] = {}
     for block in grouped(prepared.blocks(table, as_it_stands), left):
         parts.setdefault(str(block.tasks[0]), []).append(block)

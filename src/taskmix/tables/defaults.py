@@ -84,3 +84,11 @@ def learner_for(
 def rows_for(longest: int, most: int) -> int:
     """Room for the longest of the first tasks, in steps of 4."""
     return min(most, 4 * math.ceil(max(longest, 1) / 4))
+
+
+def in_words(chosen: Mapping[str, Any]) -> str:
+    """The settings that were chosen."""
+    return (
+        f"{chosen['kind']}, support {chosen['support']} ({chosen['split']}), "
+        f"{chosen['batch']} tasks per batch, {chosen['updates']} update(s) per batch"
+    )

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -147,14 +147,5 @@ def encoding_to_json(encoding: Encoding) -> dict[str, Any]:
     }
 
 
-def encoding_from_json(value: Mapping[str, Any]) -> Encoding:
-    features = [Feature(**feature) for feature in value["features"]]
-    return Encoding(features, scale_from_json(value["scale"]))
-
-
 def scale_to_json(scale: Scale) -> dict[str, list[float]]:
     return {name: leaf.tolist() for name, leaf in vars(scale).items()}
-
-
-def scale_from_json(value: Mapping[str, Any]) -> Scale:
-    return Scale(*(np.array(value[name], dtype=float) for name in ("count", "mean", "squares")))

@@ -79,12 +79,17 @@ class Engine:
                 parts[number].append(_forecast(said, bounds, place, count))
         return [_joined(pieces) for pieces in parts]
 
+    @property
+    def full(self) -> bool:
+        """Whether the learner has to be given room, and compiled anew, before its next step."""
+        return isinstance(self.learner, Growing) and not self.learner.has_room(self.state, 1)
+
     def learn(self, tasks: Sequence[Sides]) -> list[Info]:
         """One step per batch; what the learner said of each."""
         infos = []
         for batch in batches(tasks, self.shape, self.classes):
             learner = self.learner
-            if isinstance(learner, Growing) and not learner.has_room(self.state, 1):
+            if isinstance(learner, Growing) and self.full:
                 self.state = learner.grow(self.state)
             key = jax.random.fold_in(jax.random.key(self.seed), self.steps)
             self.state, info = _step(learner, self.state, batch, key)

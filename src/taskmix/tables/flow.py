@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from taskmix.tables.blocks import Block, Vocabulary, blocks
 from taskmix.tables.defaults import (
     MOST_AT_ONCE,
     MOST_QUERY,
@@ -20,41 +19,27 @@ from taskmix.tables.defaults import (
 )
 from taskmix.tables.encoding import encoding_for
 from taskmix.tables.engine import Engine
-from taskmix.tables.grouping import LeftOut, RowTask, Splitter, tasks_of, waves
+from taskmix.tables.grouping import LeftOut, RowTask, tasks_of, waves
+from taskmix.tables.keeping import UNUSABLE, Keeper, Moment, moment_of
 from taskmix.tables.model import TableModel
 from taskmix.tables.packing import Shape
+from taskmix.tables.prepared import Prepared
 from taskmix.tables.problems import problem
 from taskmix.tables.reading import Table
 from taskmix.tables.recording import Recorder
 from taskmix.tables.result import TableResult
+from taskmix.tables.rivals import Rival
 from taskmix.tables.rivals import rivals as all_rivals
+from taskmix.tables.saving import model_from_json
 from taskmix.tables.scaling import Scale
 from taskmix.tables.schema import Schema
-from taskmix.tables.survey import Survey, in_order, of_live, survey
+from taskmix.tables.survey import Survey, of_live, survey
 
 Say = Callable[[str], None]
 LINES = 10
 """Progress lines of a table whose number of tasks is known."""
 EVERY = 1000
 """Tasks between two lines where it is not."""
-
-
-@dataclasses.dataclass
-class Prepared:
-    """How rows of this table become tasks; part of what is saved."""
-
-    schema: Schema
-    labels: tuple[str, ...] | None
-    split: Splitter
-    vocabulary: Vocabulary = dataclasses.field(default_factory=Vocabulary)
-
-    @property
-    def target(self) -> str:
-        return "" if self.schema.target is None else self.schema.target.name
-
-    def blocks(self, table: Table, found: Survey) -> Iterator[Block]:
-        frames = in_order(table, self.schema, found)
-        yield from blocks(frames, self.vocabulary, self.labels, table.where, self.target)
 
 
 def surveyed(table: Table, schema: Schema) -> Survey:
@@ -136,33 +121,72 @@ class Course:
     say: Say
 
     def run(
-        self, table: Table, found: Survey, model: TableModel | None
+        self, table: Table, found: Survey, model: TableModel | None, keeper: Keeper | None = None
     ) -> tuple[TableModel, TableResult]:
-        """Predict every task, then learn from it; a model that is given goes on learning."""
-        left, recorder = LeftOut(), Recorder(self.prepared.labels)
+        """Predict every task, then learn from it; a model that is given goes on learning.
+
+        With a ``keeper`` it goes on where its newest checkpoint was written.
+        """
+        left = LeftOut()
+        recorder = Recorder(self.prepared.labels, target=self.prepared.target)
         classes = len(self.prepared.labels or ())
         rivals = all_rivals(classes, self.seed) if self.compare else []
         tasks = tasks_of(self.prepared.blocks(table, found), self.prepared.split, left)
-        told = -1
-        for wave in waves(tasks, self.pace["batch"], MOST_AT_ONCE):
+        begun = None if keeper is None else self._begun(keeper, rivals)
+        if begun is not None:
+            model, recorder = begun.model, begun.recorder
+            self.say(f"goes on after {len(recorder.names)} tasks")
+        told, done = -1, 0 if begun is None else begun.waves
+        every = enumerate(waves(tasks, self.pace["batch"], MOST_AT_ONCE), start=1)
+        for number, wave in every:
+            if number <= done:
+                continue
             if model is None:
                 model = model_for(wave, self.prepared, self.pace, self.seed)
                 self.say(f"compiling for {model.encoding.width} inputs per row (up to a minute)")
-            sides = [side for task in wave for side in (task.support, task.query)]
-            model.encoding.meet(np.concatenate([side.x for side in sides]))
-            seen = model.sides(wave)
-            recorder.predicted(wave, model.predict(wave, seen))
-            self._compared(rivals, recorder, model, wave, seen)
-            for line in recorder.learned(wave, model.learn(wave, seen)):
-                self.say(line)
-            told = self._progress(recorder, found, told)
+            self._wave(wave, model, recorder, rivals)
+            told, done = self._progress(recorder, found, told), number
+            if keeper is not None:
+                keeper.passed(Moment(number, model, recorder, rivals), model.engine)
         if model is None:
             raise problem(table.where, _nothing(left, self.prepared.target))
+        if keeper is not None:
+            keeper.save(Moment(done, model, recorder, rivals))
         return model, recorder.result(dataclasses.asdict(left), {**self.pace, **_shape(model)})
+
+    def _begun(self, keeper: Keeper, rivals: Sequence[Rival]) -> Moment | None:
+        """What a checkpoint holds of this pass, if there is one."""
+        found = keeper.newest()
+        if found is None:
+            return None
+
+        def model(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> TableModel:
+            return model_from_json(described, self.pace, self.prepared, arrays)
+
+        try:
+            return moment_of(found, self.prepared, rivals, model)
+        except UNUSABLE as error:
+            raise keeper.unusable(found, error) from None
+
+    def _wave(
+        self,
+        wave: Sequence[RowTask],
+        model: TableModel,
+        recorder: Recorder,
+        rivals: Sequence[Rival],
+    ) -> None:
+        """Predict these tasks, and only then learn from them."""
+        sides = [side for task in wave for side in (task.support, task.query)]
+        model.encoding.meet(np.concatenate([side.x for side in sides]))
+        seen = model.sides(wave)
+        recorder.predicted(wave, model.predict(wave, seen))
+        self._compared(rivals, recorder, model, wave, seen)
+        for line in recorder.learned(wave, model.learn(wave, seen)):
+            self.say(line)
 
     def _compared(
         self,
-        rivals: Sequence[Any],
+        rivals: Sequence[Rival],
         recorder: Recorder,
         model: TableModel,
         wave: Sequence[RowTask],

@@ -34,8 +34,9 @@ class Kind:
     """Of moments that are written as text."""
 
 
-def kind_of(values: pl.Series) -> Kind:
+def kind_of(values: pl.Series, where: str) -> Kind:
     """From the first rows of a column; a column without any value is one of numbers."""
+    check_type(values, where)
     if values.dtype.is_numeric() or values.dtype == pl.Null:
         return Kind("number")
     if values.dtype in (pl.Date, pl.Datetime):
@@ -58,6 +59,7 @@ def read_as(kind: Kind, values: pl.Series, where: str, first: int) -> pl.Series:
 
     A value of another kind is an error that names its row.
     """
+    check_type(values, where)
     if kind.name == "number":
         numeric = values.dtype.is_numeric() or values.dtype == pl.Null
         texts = values if numeric else _texts(values)
@@ -73,6 +75,14 @@ def read_as(kind: Kind, values: pl.Series, where: str, first: int) -> pl.Series:
         _check(texts, found, f"date like {kind.format}", where, first, values.name)
         return found
     return _texts(values)
+
+
+def check_type(values: pl.Series, where: str) -> None:
+    """An error that names the column if its values are neither numbers, moments nor texts."""
+    plain = (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Null, pl.Date, pl.Datetime)
+    if not values.dtype.is_numeric() and values.dtype.base_type() not in plain:
+        what = f"its values are of type {values.dtype}; use numbers, texts or dates."
+        raise problem(where, what, values.name)
 
 
 def as_text(values: pl.Series) -> pl.Series:

@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import gzip
 import itertools
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ ROWS = 1 << 16
 """Rows that are read at a time."""
 LIVE_ROWS = 1 << 10
 """Rows of an iterator that are taken at a time."""
+UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
+"""What polars makes of a damaged file."""
 SEPARATORS = ",;\t|"
 
 
@@ -59,7 +62,7 @@ def table_of(source: Any) -> Table:
     if isinstance(source, str | Path):
         return _file(Path(source))
     if isinstance(source, Mapping):
-        source = pl.DataFrame(dict(source), strict=False)
+        source = _made(dict(source), "the table")
     frame = _frame(source)
     if frame is not None:
         return _in_memory(frame, "the table")
@@ -101,7 +104,7 @@ def _file(path: Path) -> Table:
 def _parquet(path: Path) -> Table:
     try:
         names = tuple(pl.read_parquet_schema(path))
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except UNREADABLE as error:
         raise problem(str(path), f"it is no Parquet file ({_short(error)}).") from None
 
     def read(columns: Sequence[str]) -> Iterator[pl.DataFrame]:
@@ -114,7 +117,7 @@ def _parquet(path: Path) -> Table:
 def _explained(lazy: pl.LazyFrame, where: str) -> Iterator[pl.DataFrame]:
     try:
         yield from lazy.collect_batches(chunk_size=ROWS, maintain_order=True)
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except UNREADABLE as error:
         raise problem(where, f"it cannot be read as a table ({_short(error)}).") from None
 
 
@@ -129,7 +132,7 @@ def _heading(path: Path) -> tuple[tuple[str, ...], str]:
         opener: Any = gzip.open if packed else open
         with opener(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
             line = file.readline(1 << 20)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise problem(str(path), f"it cannot be read ({_short(error)}).") from None
     separator = max(SEPARATORS, key=line.count)
     names = [name.strip() for name in next(csv.reader([line], delimiter=separator), [])]
@@ -170,6 +173,14 @@ def _in_memory(frame: pl.DataFrame, where: str) -> Table:
     return Table(where, tuple(frame.columns), read, again=True)
 
 
+def _made(content: Any, where: str) -> pl.DataFrame:
+    """A frame of columns or of rows."""
+    try:
+        return pl.DataFrame(content, infer_schema_length=None, strict=False)
+    except (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError) as error:
+        raise problem(where, f"it is no table ({_short(error)}).") from None
+
+
 def _live(source: Iterator[Any]) -> Table:
     """Rows (mappings) or frames as they come; they can be read once."""
     frames = _frames_of(source)
@@ -203,7 +214,7 @@ def _frames_of(source: Iterator[Any]) -> Iterator[pl.DataFrame]:
         strange = next((row for row in rows if not isinstance(row, Mapping)), None)
         if strange is not None:
             raise TableError("The iterator gave rows and frames; it must give one of them only.")
-        yield pl.DataFrame([dict(row) for row in rows], infer_schema_length=None, strict=False)
+        yield _made([dict(row) for row in rows], "the iterator")
 
 
 def _short(error: BaseException) -> str:

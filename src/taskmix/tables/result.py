@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from taskmix.files import explained, write_json
+from taskmix.files import explained, inside, replacing, write_json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,19 +52,29 @@ class TableAlarm:
 
 @dataclasses.dataclass(frozen=True)
 class TableResult:
-    """What `fit_online` made of a table. Every prediction was made before its task was learned."""
+    """What ``fit_online`` made of a table. Every prediction was made before its task was learned.
+
+    Examples
+    --------
+    >>> columns = ("kind", "measure", "error", "baselines", "coverage", "regimes", "alarms")
+    >>> set(columns) <= {field.name for field in dataclasses.fields(TableResult)}
+    True
+    """
 
     kind: str
     """``regression`` or ``classification``."""
     measure: str
     """What ``error`` is."""
     error: Estimate
+    """Of taskmix."""
     baselines: Mapping[str, Estimate]
     """The same measure of what a user would try instead."""
     coverage: float | None
     """Share of targets inside their 90 % interval; None for classes."""
     regimes: tuple[Regime, ...]
+    """Kinds of tasks that were told apart."""
     alarms: tuple[TableAlarm, ...]
+    """When tasks fitted nothing known."""
     births: tuple[str, ...]
     """First task of each batch with which a cluster was opened."""
     tasks: pl.DataFrame
@@ -75,12 +85,26 @@ class TableResult:
     """How many rows and tasks nothing was made of, by the reason."""
     chosen: Mapping[str, Any]
     """Settings that were chosen from the size of the data."""
+    support: pl.DataFrame
+    """A row per known row: its number, task, target."""
+    target: str = ""
+    """What the column is called that was predicted."""
+    labels: tuple[str, ...] | None = None
+    """Of classes."""
+    full: str | None = None
+    """The first task from which on there was no room for a further regime."""
 
     def __str__(self) -> str:
         return "\n".join(lines_of(self))
 
     def to_dict(self) -> dict[str, Any]:
-        """All but the two frames, for JSON and for reports."""
+        """All but the frames, for JSON and for reports.
+
+        Returns
+        -------
+        dict
+            Numbers, texts, lists and dictionaries.
+        """
         return {
             "kind": self.kind,
             "measure": self.measure,
@@ -94,23 +118,68 @@ class TableResult:
             "births": list(self.births),
             "left_out": dict(self.left_out),
             "chosen": dict(self.chosen),
+            "target": self.target,
+            "labels": None if self.labels is None else list(self.labels),
+            "full": self.full,
+            "notes": notes_of_table(self),
         }
 
     def plot(self, path: str | Path) -> Path:
-        """Draw errors and regimes over the tasks into a PNG, PDF or SVG file."""
+        """Draw errors and regimes over the tasks.
+
+        Parameters
+        ----------
+        path
+            PNG, PDF or SVG file to write.
+
+        Returns
+        -------
+        Path
+            The file.
+        """
         from taskmix.tables.plot import draw
 
         return draw(self, Path(path))
 
+    def report(self, path: str | Path) -> Path:
+        """Write a report: one HTML file that needs nothing else.
+
+        Parameters
+        ----------
+        path
+            File to write.
+
+        Returns
+        -------
+        Path
+            The file.
+        """
+        from taskmix.reporting.report import table_report
+
+        return table_report(self, Path(path))
+
     def save(self, folder: str | Path) -> Path:
-        """Write result.json, tasks.csv, predictions.csv and result.png into a folder."""
+        """Write result.json, tasks.csv, predictions.csv, support.csv and result.png.
+
+        Parameters
+        ----------
+        folder
+            Created if need be.
+
+        Returns
+        -------
+        Path
+            The folder.
+        """
         folder = Path(folder)
         with explained(f"create {folder}"):
             folder.mkdir(parents=True, exist_ok=True)
+        frames = {"tasks": self.tasks, "predictions": self.predictions, "support": self.support}
+        for name, frame in frames.items():
+            with replacing(folder / f"{name}.csv") as file:
+                frame.write_csv(file)
+        self.plot(inside(folder, "result.png"))
         write_json(folder / "result.json", json.loads(json.dumps(self.to_dict())))
-        self.tasks.write_csv(folder / "tasks.csv")
-        self.predictions.write_csv(folder / "predictions.csv")
-        self.plot(folder / "result.png")
         return folder
 
 
@@ -129,10 +198,28 @@ def lines_of(result: TableResult) -> list[str]:
             f"  alarm: {', '.join(alarm.tasks[:3])}{' ...' if len(alarm.tasks) > 3 else ''} "
             f"(rows {min(alarm.rows)} to {max(alarm.rows)})"
         )
-    for reason, count in result.left_out.items():
-        if count:
-            lines.append(f"left out: {count} {reason.replace('_', ' ')}")
+    lines += notes_of_table(result)
     return lines
+
+
+def notes_of_table(result: TableResult) -> list[str]:
+    """What has to be said in words, since no number says it."""
+    notes = []
+    if not np.isfinite(result.error.value):
+        notes.append("Diverged: the error is not a finite number.")
+    if result.full is not None:
+        notes.append(
+            f"Full: from task {result.full} on all room for regimes was taken, so no further one "
+            f"could be born."
+        )
+    if result.kind == "regression" and result.coverage is None:
+        notes.append("No uncertainty: this learner gives no intervals.")
+    notes += [
+        f"Left out: {count:,} {reason.replace('_', ' ')}."
+        for reason, count in result.left_out.items()
+        if count
+    ]
+    return notes
 
 
 def estimate(sums: np.ndarray, counts: np.ndarray, unit: float = 1.0) -> Estimate:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -30,6 +30,25 @@ class Rival(Protocol):
 
     def learn(self, tasks: Sequence[Sides]) -> None: ...
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What was learned, for a checkpoint."""
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Go on from what ``arrays`` gave."""
+
+
+class Forgetful:
+    """A rival that knows the task at hand only."""
+
+    def learn(self, tasks: Sequence[Sides]) -> None:
+        """Nothing."""
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {}
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """There is nothing."""
+
 
 def rivals(classes: int, seed: int) -> list[Rival]:
     """All there are for a target with so many ``classes`` (0: a number)."""
@@ -44,7 +63,7 @@ def outputs(y: np.ndarray, classes: int) -> np.ndarray:
     return np.eye(classes)[y.astype(int)] if classes else y[:, None].astype(float)
 
 
-class SupportMean:
+class SupportMean(Forgetful):
     """The mean of the support set, or its most frequent label."""
 
     def __init__(self, classes: int) -> None:
@@ -60,11 +79,8 @@ class SupportMean:
             for task in tasks
         ]
 
-    def learn(self, tasks: Sequence[Sides]) -> None:
-        """Nothing: it knows the task at hand only."""
 
-
-class TaskRidge:
+class TaskRidge(Forgetful):
     """A linear fit of every task's own support set, its mean not penalised."""
 
     name = "ridge per task"
@@ -74,9 +90,6 @@ class TaskRidge:
 
     def predict(self, tasks: Sequence[Sides]) -> list[np.ndarray]:
         return [self._one(task) for task in tasks]
-
-    def learn(self, tasks: Sequence[Sides]) -> None:
-        """Nothing: it knows the task at hand only."""
 
     def _one(self, task: Sides) -> np.ndarray:
         y = outputs(task.support_y, self.classes)
@@ -126,6 +139,20 @@ class GlobalRidge:
             self._weights = np.linalg.solve(self._gram + STRENGTH * np.eye(size), self._moment)
             self._fitted = self._rows
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {
+            "gram": self._gram,
+            "moment": self._moment,
+            "weights": self._weights,
+            "rows": np.array([self._rows, self._fitted]),
+        }
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        self._gram, self._moment, self._weights = (
+            arrays[name] for name in ("gram", "moment", "weights")
+        )
+        self._rows, self._fitted = arrays["rows"].tolist()
+
 
 class Boosted:
     """LightGBM over the query rows of past tasks, with statistics of the support set as inputs."""
@@ -138,6 +165,8 @@ class Boosted:
         self._y: list[np.ndarray] = []
         self._rows, self._trained = 0, 0
         self._model: Any = None
+        self._basis: tuple[np.ndarray, ...] = ()
+        """What the model was trained on."""
         self._first = SupportMean(classes)
 
     def predict(self, tasks: Sequence[Sides]) -> list[np.ndarray]:
@@ -156,10 +185,22 @@ class Boosted:
             self._y.append(task.query_y)
             self._rows += len(task.query_y)
         if self._rows >= GROWTH * self._trained:
-            self._train()
+            self._fit(*self._newest())
             self._trained = self._rows
         elif sum(map(len, self._y)) > 2 * MOST_ROWS:
             self._newest()
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The rows only: a model is made of them anew, as a text of its own could say anything."""
+        self._x, self._y = [np.concatenate(self._x)], [np.concatenate(self._y)]
+        rows = np.array([self._rows, self._trained])
+        basis = dict(zip(("basis_x", "basis_y"), self._basis, strict=True))
+        return {"x": self._x[0], "y": self._y[0], "rows": rows, **basis}
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        self._fit(arrays["basis_x"], arrays["basis_y"])
+        self._x, self._y = [arrays["x"]], [arrays["y"]]
+        self._rows, self._trained = arrays["rows"].tolist()
 
     def _newest(self) -> tuple[np.ndarray, np.ndarray]:
         """What there is to train on; what is older is forgotten."""
@@ -167,10 +208,9 @@ class Boosted:
         self._x, self._y = [x], [y]
         return x, y
 
-    def _train(self) -> None:
+    def _fit(self, x: np.ndarray, y: np.ndarray) -> None:
         import lightgbm
 
-        x, y = self._newest()
         kind: dict[str, Any] = {"objective": "regression"}
         if self.classes == 2:
             kind = {"objective": "binary"}
@@ -178,3 +218,4 @@ class Boosted:
             kind = {"objective": "multiclass", "num_class": self.classes}
         settings = {"learning_rate": 0.05, "num_threads": 1, "verbose": -1, "seed": self.seed}
         self._model = lightgbm.train({**settings, **kind}, lightgbm.Dataset(x, y), ROUNDS)
+        self._basis = x, y

@@ -16,22 +16,24 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 import taskmix
-from taskmix.files import LARGEST_JSON, explained, read_bytes, replace
-from taskmix.tables.blocks import Vocabulary
+from taskmix.files import LARGEST_JSON, explained, read_bytes, replace_all
 from taskmix.tables.defaults import learner_for
-from taskmix.tables.encoding import (
+from taskmix.tables.described import (
+    chosen_from_json,
     encoding_from_json,
-    encoding_to_json,
+    held,
+    listed,
+    prepared_from_json,
     scale_from_json,
-    scale_to_json,
+    shape_from_json,
+    whole,
 )
+from taskmix.tables.encoding import encoding_to_json, scale_to_json
 from taskmix.tables.engine import Engine
-from taskmix.tables.flow import Prepared
-from taskmix.tables.grouping import Splitter
 from taskmix.tables.model import TableModel
-from taskmix.tables.packing import Shape
-from taskmix.tables.schema import schema_from_json, schema_to_json
-from taskmix.training.checkpoints import as_arrays, from_arrays
+from taskmix.tables.prepared import Prepared
+from taskmix.tables.schema import schema_to_json
+from taskmix.training.checkpoints import as_arrays, check_finite, from_arrays
 
 if TYPE_CHECKING:
     from taskmix.estimator import TableLearner
@@ -40,6 +42,8 @@ FORMAT, VERSION = "taskmix table", 1
 LARGEST = 1 << 26
 LARGEST_ARRAYS = 1 << 30
 """Numbers in a batch; there is no telling what a damaged file says."""
+REFUSALS = (ValueError, KeyError, TypeError, OverflowError, RecursionError, MemoryError)
+"""What settings of somebody else make of the parts that they are for."""
 ARRAYS, MODEL, CHECKSUMS = "model.safetensors", "model.json", "checksums.json"
 
 
@@ -52,7 +56,7 @@ def save(learner: TableLearner, folder: Path) -> Path:
         "params": learner.get_params(),
         "chosen": learner.chosen_,
         "prepared": _prepared_to_json(learner.prepared_),
-        "model": _model_to_json(learner.model_),
+        "model": model_to_json(learner.model_),
     }
     try:
         text = json.dumps(described, indent=2, allow_nan=False) + "\n"
@@ -64,11 +68,18 @@ def save(learner: TableLearner, folder: Path) -> Path:
     }
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     contents[CHECKSUMS] = (json.dumps(sums, indent=2) + "\n").encode()
+    if folder.exists() and not is_table(folder) and not _free(folder):
+        raise ValueError(f"{folder} exists and holds no table learner; choose another folder.")
     with explained(f"create {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
-    for name, content in contents.items():
-        replace(folder / name, content)
+    replace_all(folder, contents)
     return folder
+
+
+def _free(folder: Path) -> bool:
+    """Whether nothing but what an interruption left of a learner is there."""
+    names = {entry.name.removesuffix(".partial") for entry in folder.iterdir()}
+    return names <= {ARRAYS, MODEL, CHECKSUMS} and not (folder / MODEL).exists()
 
 
 def is_table(folder: Path) -> bool:
@@ -82,36 +93,39 @@ def is_table(folder: Path) -> bool:
 
 def load(folder: Path) -> TableLearner:
     """What ``save`` wrote, or a ``ValueError`` if that is not what is there."""
-    from taskmix.estimator import TableLearner
-
     try:
         sums = json.loads(read_bytes(folder / CHECKSUMS))
         contents = {
             name: read_bytes(folder / name, largest)
             for name, largest in ((ARRAYS, LARGEST_ARRAYS), (MODEL, LARGEST_JSON))
         }
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{folder} holds no table learner ({error}); save it again.") from None
     for name, content in contents.items():
-        if hashlib.sha256(content).hexdigest() != sums.get(name):
+        if not isinstance(sums, dict) or hashlib.sha256(content).hexdigest() != sums.get(name):
             raise ValueError(f"{folder / name} is not what was saved (wrong checksum).")
     try:
-        described = json.loads(contents[MODEL])
-        if described["version"] != VERSION:
-            raise ValueError(f"version {described['version']}, not {VERSION}")
-        params, chosen = described["params"], described["chosen"]
-        params["hidden"], chosen["hidden"] = tuple(params["hidden"]), tuple(chosen["hidden"])
-        learner = TableLearner(**params)
-        learner.chosen_ = chosen
-        learner.prepared_ = _prepared_from_json(described["prepared"])
-        learner.labels_ = learner.prepared_.labels
-        arrays = load_arrays(contents[ARRAYS])
-        learner.model_ = _model_from_json(described["model"], chosen, learner.labels_, arrays)
-        learner.n_features_in_ = learner.model_.encoding.width
-        return learner
-    except (ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
+        return _restored(held(json.loads(contents[MODEL]), "model.json"), contents[ARRAYS])
+    except (*REFUSALS, safetensors.SafetensorError) as error:
         what = " ".join(str(error).split())[:200]
         raise ValueError(f"{folder} holds no table learner that can be used ({what}).") from None
+
+
+def _restored(described: Mapping[str, Any], content: bytes) -> TableLearner:
+    from taskmix.estimator import TableLearner
+
+    if described["version"] != VERSION:
+        raise ValueError(f"version {described['version']!r}, not {VERSION}")
+    params = held(described["params"], "params")
+    learner = TableLearner(**{**params, "hidden": tuple(listed(params["hidden"], "hidden"))})
+    learner.chosen_ = chosen_from_json(described["chosen"])
+    learner.prepared_ = prepared_from_json(described["prepared"])
+    learner.labels_ = learner.prepared_.labels
+    arrays = load_arrays(content)
+    model = held(described["model"], "model")
+    learner.model_ = model_from_json(model, learner.chosen_, learner.prepared_, arrays)
+    learner.n_features_in_ = learner.model_.encoding.width
+    return learner
 
 
 def _prepared_to_json(prepared: Prepared) -> dict[str, Any]:
@@ -123,21 +137,8 @@ def _prepared_to_json(prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def _prepared_from_json(value: Mapping[str, Any]) -> Prepared:
-    texts = {
-        int(number): {text: code for code, text in enumerate(known)}
-        for number, known in value["vocabulary"].items()
-    }
-    labels = value["labels"]
-    return Prepared(
-        schema_from_json(value["schema"]),
-        None if labels is None else tuple(labels),
-        Splitter(**value["split"]),
-        Vocabulary(texts),
-    )
-
-
-def _model_to_json(model: TableModel) -> dict[str, Any]:
+def model_to_json(model: TableModel) -> dict[str, Any]:
+    """All but the arrays of its state."""
     engine = model.engine
     return {
         "encoding": encoding_to_json(model.encoding),
@@ -148,21 +149,22 @@ def _model_to_json(model: TableModel) -> dict[str, Any]:
     }
 
 
-def _model_from_json(
+def model_from_json(
     value: Mapping[str, Any],
     chosen: Mapping[str, Any],
-    labels: tuple[str, ...] | None,
+    prepared: Prepared,
     arrays: Mapping[str, Any],
 ) -> TableModel:
-    encoding = encoding_from_json(value["encoding"])
-    width, classes = encoding.width, len(labels or ())
+    """What ``model_to_json`` described, with its arrays; whatever does not fit is an error."""
+    encoding = encoding_from_json(value["encoding"], len(prepared.schema.inputs))
+    width, classes = encoding.width, len(prepared.labels or ())
     learner = learner_for(width, classes, chosen["updates"], chosen["hidden"], chosen["settings"])
-    shape = Shape(**value["shape"])
-    if not 0 < shape.tasks * (shape.support + shape.query) * width <= LARGEST:
+    shape = shape_from_json(value["shape"])
+    if not shape.tasks * (shape.support + shape.query) * width <= LARGEST:
         raise ValueError(f"{shape} is no shape of a batch")
-    engine = Engine(learner, shape, width, bool(classes), value["seed"])
-    first = jax.eval_shape(engine.first)
-    state = from_arrays(learner, first, arrays, "state")
+    engine = Engine(learner, shape, width, bool(classes), whole(value["seed"], "seed", 0))
+    state = from_arrays(learner, jax.eval_shape(engine.first), arrays, "state")
+    check_finite(state, engine.first)
     engine.state = jax.tree.map(jnp.asarray, state)
-    engine.steps = value["steps"]
-    return TableModel(encoding, scale_from_json(value["scale"]), engine)
+    engine.steps = whole(value["steps"], "steps", 0)
+    return TableModel(encoding, scale_from_json(value["scale"], 1), engine)

@@ -111,7 +111,7 @@ def schema_of(
     first = next(iter(table.pieces(schema.sources)), None)
     if first is None:
         raise problem(table.where, "there are no rows; there is nothing to learn from.")
-    kinds = {name: kind_of(first.frame[name]) for name in schema.sources}
+    kinds = {name: kind_of(first.frame[name], table.where) for name in schema.sources}
     for one in schema.every:
         one.check(kinds, table.where)
     return dataclasses.replace(schema, kinds=kinds)
@@ -150,18 +150,3 @@ def schema_to_json(schema: Schema) -> dict[str, Any]:
     return dataclasses.asdict(dataclasses.replace(schema, kinds={})) | {
         "kinds": {name: dataclasses.asdict(kind) for name, kind in schema.kinds.items()}
     }
-
-
-def schema_from_json(value: Mapping[str, Any]) -> Schema:
-    def one(entry: Mapping[str, Any]) -> Column:
-        return Column(**{**entry, "sources": tuple(entry["sources"])})
-
-    single = {name: value[name] and one(value[name]) for name in ("target", "time", "known")}
-    return Schema(
-        tuple(map(one, value["task"])),
-        single["target"],
-        single["time"],
-        single["known"],
-        tuple(map(one, value["inputs"])),
-        {name: Kind(**kind) for name, kind in value["kinds"].items()},
-    )

@@ -17,10 +17,11 @@ from taskmix.learner import (
     Learner,
     Prediction,
     Told,
+    stayed_finite,
     visible_hints,
 )
 from taskmix.testing.comparing import assert_alike, assert_close, assert_equal
-from taskmix.testing.trial import KEY, STEPS, Trial, filled, ragged
+from taskmix.testing.trial import KEY, STEPS, Trial, filled, ragged, scaled
 
 
 def check_protocol(trial: Trial) -> None:
@@ -109,6 +110,17 @@ def check_state(trial: Trial) -> None:
     """A step keeps structure, shapes and types, so that one compilation is enough."""
     assert_alike(trial.after[0], trial.state)
     assert trial.compiled == 1, f"the step was compiled {trial.compiled} times for one shape"
+
+
+def check_protection(trial: Trial) -> None:
+    """Numbers that overflow on the way leave the state as fit to go on with as it was."""
+    for size in (1e12, 1e30):
+        huge = scaled(trial.batch(STEPS), size)
+        after, _ = trial.step(trial.state, huge, KEY)
+        assert stayed_finite(trial.state, after), (
+            f"a batch of numbers like {size:g} left some in the state that are not finite; put "
+            f"taskmix.protected on `step`"
+        )
 
 
 def check_pure(trial: Trial) -> None:
@@ -232,6 +244,7 @@ CHECKS: tuple[Callable[[Trial], None], ...] = (
     check_prediction,
     check_intervals,
     check_state,
+    check_protection,
     check_pure,
     check_responsibilities,
     check_growth,

@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from taskmix.evaluation import SHOWN
 from taskmix.learner import Learner, State
 from taskmix.streams import Phase, Stream
 from taskmix.tasks import TaskBatch, check_batch
 from taskmix.training.moments import Chunk, Given, Pause, Settings, Start, check_seeds, joined
+from taskmix.training.placement import Placement
 from taskmix.training.programs import Programs
 from taskmix.training.skips import check_skips
 
@@ -29,13 +32,20 @@ def train(
     observer: Callable[[Chunk], None],
     start: Start | None = None,
     pause: Callable[[Pause], None] | None = None,
+    tell: Callable[[str], None] | None = None,
+    placement: Placement | None = None,
+    steer: Callable[[int], int] = lambda until: until,
+    warm: Callable[[State], State] | None = None,
 ) -> State:
     """Train ``learner`` on ``stream`` once per seed and return the final states, stacked.
 
     ``observer`` is called before the first iteration and after every chunk, ``pause`` every
-    few seconds in between. A run depends on its own seed only, up to rounding: the seeds share
-    compiled code, nothing else. From a ``start`` it goes on as if it had never stopped, and
-    pauses change nothing either, bit for bit.
+    few seconds in between; ``tell`` hears what a long compilation is for. ``placement`` says which
+    devices share the work. ``steer`` is told until which iteration the next program is to run, and
+    says until which it does: several processes have to do the same. ``warm`` may change the first
+    states. A run depends on its
+    own seed only, up to rounding: the seeds share compiled code, nothing else. From a ``start``
+    it goes on as if it had never stopped, and pauses change nothing either, bit for bit.
     """
     check_seeds(seeds)
     # Somebody else's stream may give anything; it is said here rather than inside a compiled loop.
@@ -45,15 +55,22 @@ def train(
     longest = max(stop - first for first, stop in stretches)
     if start:
         _check_start(start, stretches)
-    programs = Programs(learner, stream, seeds, settings.test_tasks, longest)
+    placement = placement or Placement(seeds=len(seeds))
+    programs = Programs(learner, stream, seeds, settings.test_tasks, longest, tell, placement)
     state, test = programs.begin()
+    if warm and not start:
+        state = warm(placement.local(state))
+    first_tests = first_tasks(placement.local(test))
 
     def report(iteration: int, given: Given | None, grown: bool) -> None:
         evaluation = programs.evaluate(state, test)
         seconds = time.perf_counter() - started
         info, families, skips = given or (None, None, None)
         assert not isinstance(families, jax.Array), "reported on the host"
-        observer(Chunk(iteration, info, families, evaluation, state, grown, seconds, skips))
+        here = placement.local(state)
+        observer(
+            Chunk(iteration, info, families, evaluation, here, grown, seconds, skips, first_tests)
+        )
 
     if start:
         state = start.state
@@ -71,16 +88,26 @@ def train(
             done, since = first, None
             state, grown = programs.with_room(state, stop - first)
         while done < stop:
-            until = min(done + pace.iterations, stop) if pause else stop
+            until = steer(min(done + pace.iterations, stop) if pause else stop)
             with pace.timed(until - done):
                 state, given = programs.learn(state, alive, done, until)
             done, since, alive = until, joined(since, given), given.info.alive[:, -1]
             if pause and done < stop:
-                pause(Pause(done, since, state, grown, time.perf_counter() - started))
+                here = placement.local(state)
+                pause(Pause(done, since, here, grown, time.perf_counter() - started))
         assert since is not None, "a stretch has at least one iteration"
         report(stop, since, grown)
         skipped = check_skips(since.skips, skipped, settings.skips_in_a_row, seeds, stop)
-    return state
+    return placement.local(state)
+
+
+def first_tasks(test: TaskBatch) -> dict[str, np.ndarray]:
+    """Of every seed and family, the tasks that are kept to be looked at, on the host."""
+    return {
+        f"{side}.{name}": np.asarray(getattr(getattr(test, side), name))[:, :, :SHOWN]
+        for side in ("support", "query")
+        for name in ("x", "y", "mask")
+    }
 
 
 def _check_start(start: Start, stretches: Sequence[tuple[int, int]]) -> None:

@@ -68,6 +68,8 @@ class Chunk:
     """Since the start, for all seeds together; time between interruptions does not count."""
     skips: Skips | None = None
     """None where every batch could be learned from, as it should be."""
+    test: dict[str, np.ndarray] | None = None
+    """The first test tasks of every family, by the names of their parts, as streams draw them."""
 
 
 @dataclasses.dataclass(frozen=True)

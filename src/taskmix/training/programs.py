@@ -13,10 +13,12 @@ import numpy as np
 from jaxtyping import Array, Bool, Int
 
 from taskmix.evaluation import Evaluation, evaluate
-from taskmix.learner import Growing, Info, Learner, State, visible
+from taskmix.learner import Growing, Info, Learner, State, unprotected, visible
 from taskmix.streams import Stream
 from taskmix.tasks import TaskBatch
+from taskmix.training.compiling import Compiling
 from taskmix.training.moments import Alive, Given, RunKeys, run_keys
+from taskmix.training.placement import Placement
 from taskmix.training.skips import Skips, healthy, learned_in_part
 
 
@@ -24,11 +26,21 @@ class Programs:
     """What is compiled for a run, each part of it once; states are stacked over the seeds."""
 
     def __init__(
-        self, learner: Learner, stream: Stream, seeds: Sequence[int], tests: int, longest: int
+        self,
+        learner: Learner,
+        stream: Stream,
+        seeds: Sequence[int],
+        tests: int,
+        longest: int,
+        tell: Callable[[str], None] | None = None,
+        placement: Placement | None = None,
     ) -> None:
+        self._compiling = Compiling(tell)
+        self._placement = placement = placement or Placement()
         self._keys = jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(run_keys, seeds))
         # Data of a stream are an argument: in the program they would be compiled into it.
-        self._data, recipe = eqx.partition(stream, eqx.is_array)
+        data, recipe = eqx.partition(stream, eqx.is_array)
+        self._data = placement.placed(data)
 
         def begin(data: Any, keys: RunKeys) -> tuple[State, TaskBatch]:
             one = partial(_begin, learner, eqx.combine(data, recipe), tests)
@@ -47,7 +59,7 @@ class Programs:
             after, given = _iterate(learner, stream, iteration, keys, state, tasks)
             return after, given.info, healthy(state, after, given.info.loss)
 
-        def judge(data: Any, state: State, test: TaskBatch) -> Evaluation:
+        def evaluated(data: Any, state: State, test: TaskBatch) -> Evaluation:
             one = partial(evaluate, learner, load=eqx.combine(data, recipe).load)
             return every_seed(learner, one)(state, test)
 
@@ -60,24 +72,29 @@ class Programs:
             return jax.vmap(learner.grow)(state)
 
         self._grows = isinstance(learner, Growing)
-        self._begin = jax.jit(begin)
-        self._advance = jax.jit(advance)
-        self._advance_in_part = jax.jit(advance_in_part)
-        self._judge = jax.jit(judge)
+        self._begin = placement.compiled(begin, (False, True), out=True)
+        several = (False, True, True, False, False)
+        self._advance = placement.compiled(advance, several, out=True)
+        self._advance_in_part = placement.compiled(advance_in_part, (False,) * 5, out=False)
+        self._evaluate = placement.compiled(evaluated, (False, True, True), out=True)
         self._has_room = jax.jit(has_room, static_argnums=0)
         self._grow = jax.jit(grow)
 
     def begin(self) -> tuple[State, TaskBatch]:
         """The first state of every seed, and its test tasks."""
-        return self._begin(self._data, self._keys)
+        with self._compiling("the beginning of the run"):
+            return self._begin(self._data, self._keys)
 
     def evaluate(self, state: State, test: TaskBatch) -> Evaluation:
         """How good it is on the test tasks, on the host."""
-        return jax.tree.map(np.asarray, self._judge(self._data, state, test))
+        with self._compiling("the evaluation", state):
+            found = self._evaluate(self._data, state, test)
+        return jax.tree.map(np.asarray, found)
 
     def with_room(self, state: State, iterations: int) -> tuple[State, bool]:
         """The same with capacity for so many iterations, and whether it had to grow."""
         grown = False
+        state = self._placement.local(state)
         while self._grows and not self._has_room(iterations, state):
             state, grown = self._grow(state), True
         return state, grown
@@ -90,7 +107,8 @@ class Programs:
         ``alive`` are the clusters before them, None if the run has just begun.
         """
         after, given = self._learned(state, first, stop)
-        if healthy(state, after, given.info.loss):
+        local = self._placement.local
+        if healthy(local(state), local(after), given.info.loss):
             return after, given
         # Only now, so that care costs a healthy run nothing and changes no bit of it.
         parts = []
@@ -102,7 +120,8 @@ class Programs:
 
     def _learned(self, state: State, first: int, stop: int) -> tuple[State, Given]:
         bounds = jnp.asarray(first), jnp.asarray(stop)
-        after, given = self._advance(self._data, state, self._keys, *bounds)
+        with self._compiling("the training step", state):
+            after, given = self._advance(self._data, state, self._keys, *bounds)
         return after, jax.tree.map(lambda leaf: np.array(leaf)[:, : stop - first], given)
 
     def _learned_with_care(
@@ -110,6 +129,7 @@ class Programs:
     ) -> tuple[State, Given]:
         """One iteration, without the tasks that would leave numbers which are not finite."""
         after, given = self._learned(state, iteration, iteration + 1)
+        state, after = self._placement.local((state, after))
         info = jax.tree.map(lambda leaf: leaf[:, 0], given.info)
         every = [
             self._checked(iteration, None if alive is None else alive[seed], *parts)
@@ -134,7 +154,11 @@ class Programs:
         tasks = info.error.shape[0]
         if healthy(before, after, info.loss):
             return after, info, Skips.none((tasks,))
-        step = partial(self._advance_in_part, self._data, before, keys, iteration)
+
+        def step(some: np.ndarray) -> tuple[State, Info, Bool[Array, ""]]:
+            learned = self._advance_in_part(self._data, before, keys, iteration, some)
+            return self._placement.local(learned)
+
         return learned_in_part(step, before, alive, tasks)
 
 
@@ -192,7 +216,8 @@ def _iterate(
     # A key per iteration rather than a chain of them: chunks may be cut anywhere.
     key = jax.random.fold_in(keys.step, iteration)
     some = batch if tasks is None else batch.take(tasks)
-    after, info = learner.step(state, visible(learner, some), key)
+    # Chunks are looked at as a whole; see ``Programs.learn``.
+    after, info = unprotected(learner)(state, visible(learner, some), key)
     return after, Given(info, _families(batch), None)
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from taskmix.evaluation import Evaluation, History, family_measures, prequential
+from taskmix.evaluation import Details, Evaluation, History, family_measures, prequential
 from taskmix.learner import Info
 from taskmix.streams import Phase
 from taskmix.training.lives import Happening, Lives
@@ -41,6 +41,14 @@ class Record:
     """Iterations that removed one."""
     alarms: list[int] = dataclasses.field(default_factory=list)
     """Iterations whose batch raised an alarm, while the one before did not."""
+    alarmed: dict[int, list[int]] = dataclasses.field(default_factory=dict)
+    """By iteration of an alarm, the tasks of its batch that no cluster explains, worst first."""
+    skipped: dict[str, int] = dataclasses.field(default_factory=lambda: {"tasks": 0, "batches": 0})
+    """How many tasks of how many batches were not learned from."""
+    growths: int = 0
+    """How often the learner was given more capacity."""
+    test: dict[str, np.ndarray] | None = None
+    """The first test tasks of every family, as ``Chunk.test``."""
     skipped_in_a_row: int = 0
     """Batches with tasks left out just before the last evaluation, one after the other."""
     evaluation: Evaluation | None = None
@@ -54,6 +62,12 @@ class Record:
         info, self.evaluation = jax.tree.map(
             lambda leaf: leaf[self.position], (chunk.info, chunk.evaluation)
         )
+        if chunk.test is not None:
+            self.test = {name: leaf[self.position] for name, leaf in chunk.test.items()}
+        self.growths += chunk.grown
+        if chunk.skips is not None:
+            self.skipped["tasks"] += int(chunk.skips.task[self.position].sum())
+            self.skipped["batches"] += int(chunk.skips.any[self.position].sum())
         if self.lives is None:
             self.lives = Lives.begin(_founders(self.evaluation))
         of_batches: Line = {
@@ -71,9 +85,10 @@ class Record:
             family = chunk.families[self.position]
             self.history.add(start, info.error, family, shares)
             self._note(start, happenings)
+            self._note_alarming(start, happenings, np.asarray(info.error), shares)
             of_batches = _of_batches(info, shares, self.lives.ids)
             of_batches["prequential"] = prequential(info.error, family, self.families)
-            events = _events(chunk, info, happenings, self.position)
+            events = _events(chunk, info, happenings, self.position, self.alarmed)
         line: Line = {
             "iteration": chunk.iteration,
             "clusters": len(self.lives.ids),
@@ -90,6 +105,20 @@ class Record:
         lists = {"spawned": self.spawns, "removed": self.removals, "alarm": self.alarms}
         for one in happenings:
             lists[one.event].append(start + one.offset)
+
+    def _note_alarming(
+        self,
+        start: int,
+        happenings: Sequence[Happening],
+        error: Float[np.ndarray, "iterations tasks"],
+        shares: Float[np.ndarray, "iterations tasks clusters"],
+    ) -> None:
+        for one in happenings:
+            if one.event == "alarm" and len(self.alarmed) < MOST_ALARMS:
+                rest = 1 - shares[one.offset].sum(axis=-1)
+                strange = (rest > 0.5) & ~np.isnan(error[one.offset])
+                order = np.argsort(-rest, kind="stable")
+                self.alarmed[start + one.offset] = [int(t) for t in order if strange[t]]
 
     def _keep(self, line: Line) -> None:
         ends = {0, *(phase.stop for phase in self.phases)}
@@ -113,11 +142,14 @@ class Record:
         """Everything that ``facts`` do not hold."""
         assert self.evaluation is not None, "there is nothing to keep before the first chunk"
         parts = {"evaluation": self.evaluation, "history": self.history}
-        return {
+        if self.evaluation.details is not None:
+            parts["details"] = self.evaluation.details
+        arrays = {
             f"{part}.{name}": np.asarray(getattr(whole, name))
             for part, whole in parts.items()
             for name in _arrays_of(type(whole))
         }
+        return arrays | {f"test.{name}": leaf for name, leaf in (self.test or {}).items()}
 
     def facts(self) -> dict[str, Any]:
         """What JSON can say."""
@@ -128,6 +160,9 @@ class Record:
             "spawns": self.spawns,
             "removals": self.removals,
             "alarms": self.alarms,
+            "alarmed": list(self.alarmed.items()),
+            "skipped": self.skipped,
+            "growths": self.growths,
             "skipped_in_a_row": self.skipped_in_a_row,
         }
 
@@ -141,9 +176,14 @@ class Record:
     ) -> Record:
         """The record whose ``arrays`` and ``facts`` these were."""
         # A copy, as the history is added to in place.
-        evaluation, history = (
-            {name: np.array(arrays[f"{part}.{name}"]) for name in _arrays_of(whole)}
-            for part, whole in (("evaluation", Evaluation), ("history", History))
+        evaluation, history, details, test = (
+            {name: np.array(arrays[f"{part}.{name}"]) for name in names}
+            for part, names in (
+                ("evaluation", _arrays_of(Evaluation)),
+                ("history", _arrays_of(History)),
+                ("details", _arrays_of(Details) if "details.mean" in arrays else []),
+                ("test", [name[5:] for name in arrays if name.startswith("test.")]),
+            )
         )
         return Record(
             families,
@@ -155,15 +195,26 @@ class Record:
             spawns=list(facts["spawns"]),
             removals=list(facts["removals"]),
             alarms=list(facts["alarms"]),
+            alarmed={int(at): list(tasks) for at, tasks in facts["alarmed"]},
+            skipped=dict(facts["skipped"]),
+            growths=int(facts["growths"]),
+            test=test or None,
             skipped_in_a_row=int(facts["skipped_in_a_row"]),
-            evaluation=Evaluation(**jax.tree.map(jnp.asarray, evaluation)),
+            evaluation=Evaluation(
+                **jax.tree.map(jnp.asarray, evaluation),
+                details=Details(**jax.tree.map(jnp.asarray, details)) if details else None,
+            ),
         )
 
 
 def _arrays_of(whole: type) -> list[str]:
-    return [field.name for field in dataclasses.fields(whole) if field.name != "phases"]
+    return [
+        field.name for field in dataclasses.fields(whole) if field.name not in ("phases", "details")
+    ]
 
 
+MOST_ALARMS = 1000
+"""Of which the tasks are remembered; a record must not grow with time."""
 SKIPPED = ("tasks skipped", "batch skipped")
 """Events: tasks that were left out of a batch, or a batch from which nothing was learned."""
 
@@ -198,7 +249,13 @@ def _of_batches(
     return line
 
 
-def _events(chunk: Chunk, info: Info, happenings: Sequence[Happening], position: int) -> list[Line]:
+def _events(
+    chunk: Chunk,
+    info: Info,
+    happenings: Sequence[Happening],
+    position: int,
+    alarmed: Mapping[int, Sequence[int]],
+) -> list[Line]:
     start = chunk.iteration - len(info.loss)
     events: list[Line] = []
     if chunk.grown:
@@ -208,6 +265,8 @@ def _events(chunk: Chunk, info: Info, happenings: Sequence[Happening], position:
         event: Line = {"iteration": start + one.offset, "event": one.event}
         if one.event != "alarm":
             event |= {"clusters": one.clusters, "cluster": one.cluster}
+        elif alarmed.get(start + one.offset):
+            event["tasks"] = list(alarmed[start + one.offset])
         events.append(event)
     if chunk.skips is not None:
         batch, task = chunk.skips.batch[position], chunk.skips.task[position]

@@ -33,9 +33,11 @@ LIBRARIES = ("jax", "jaxlib", "equinox", "optax", "numpy")
 CONFIG, COMMAND, CHECKSUMS = "config.json", "command.json", "checksums.json"
 RESULTS = ("metrics.jsonl", "events.jsonl", "summary.json")
 """What comes out of a run. They have checksums when it has ended."""
+EXAMPLES = "examples.json"
+"""Tasks to be looked at; a run has them when it has ended, those of older versions do not."""
 LARGEST = 4 << 30
 """Bytes of one of them."""
-COMMANDS = ("run", "compare", "reproduce")
+COMMANDS = ("run", "compare", "reproduce", "tune")
 """Those that train, and can be given again."""
 BEGUN = {NAME, COMMAND, CONFIG}
 """All that may be in a folder which has just been begun, whole or in part."""
@@ -53,14 +55,19 @@ class RunFolder:
     events: Lines
 
     @staticmethod
-    def open(path: Path, config: Mapping[str, Any], accept: Sequence[str] = ()) -> RunFolder:
+    def open(
+        path: Path,
+        config: Mapping[str, Any],
+        accept: Sequence[str] = (),
+        computed_by: Mapping[str, Any] | None = None,
+    ) -> RunFolder:
         """A new folder with its ``config.json``, or that of a run which is to go on.
 
         The settings must be those it was begun with, but for those one is to ``accept``.
-        The caller holds its lock.
+        ``computed_by`` goes into what is told about the software. The caller holds its lock.
         """
         claim(path)
-        config = {**config, "software": software()}
+        config = {**config, "software": {**software(), **(computed_by or {})}}
         runs = (fingerprint(config),)
         if (path / CONFIG).exists():
             before = read_json(path / CONFIG)
@@ -88,11 +95,13 @@ class RunFolder:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         Lines(self.path / "journal.jsonl").add({"time": now, "note": what, **facts})
 
-    def finish(self, summary: Mapping[str, Any]) -> None:
-        """Write ``summary.json`` and, last, checksums: without them a run has not ended."""
+    def finish(self, summary: Mapping[str, Any], examples: Sequence[Any] = ()) -> None:
+        """Write what came out and, last, checksums: without them a run has not ended."""
         self.events.add({"iteration": summary["iterations"], "event": "finished"})
         write_json(self.path / "summary.json", summary)
-        write_json(self.path / CHECKSUMS, {name: _sum(self.path / name) for name in RESULTS})
+        write_json(self.path / EXAMPLES, {"tasks": list(examples)})
+        names = (*RESULTS, EXAMPLES)
+        write_json(self.path / CHECKSUMS, {name: _sum(self.path / name) for name in names})
 
     def summary(self) -> dict[str, Any] | None:
         """What came out, if the run has ended and its results are what it wrote."""
@@ -113,7 +122,7 @@ class RunFolder:
 def check_results(path: Path) -> None:
     """Raise a ``ValueError`` unless the results of an ended run are what the run wrote."""
     sums = read_json(path / CHECKSUMS)
-    for name in RESULTS:
+    for name in (*RESULTS, *({EXAMPLES} & set(sums))):
         told, size = sums.get(name), inside(path, name).stat().st_size
         # The size first: it costs nothing, and a file may have holes of any size.
         same = isinstance(told, dict) and told.get("bytes") == size <= LARGEST
@@ -312,5 +321,6 @@ def software() -> dict[str, Any]:
         "system": platform.system(),
         "machine": platform.machine(),
         "backend": jax.default_backend(),
-        "devices": jax.device_count(),
+        "devices": 1,
+        "processes": jax.process_count(),
     }

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Shaped
 
-from taskmix.learner import Info, State
+from taskmix.learner import Info, State, stayed_finite
 
 
 class Skips(NamedTuple):
@@ -37,13 +37,7 @@ class Skips(NamedTuple):
 def healthy(before: State, after: State, loss: Float[Array, "*axes"]) -> Bool[Array, ""]:
     """Whether the losses are finite, and so is everything in the state that was before."""
 
-    def stayed_finite(old: Array, new: Array) -> Bool[Array, ""]:
-        if not jnp.issubdtype(new.dtype, jnp.inexact):
-            return jnp.asarray(True)
-        return jnp.all(jnp.isfinite(new) | ~jnp.isfinite(old))
-
-    leaves = jax.tree.leaves(jax.tree.map(stayed_finite, before, after))
-    return jnp.all(jnp.isfinite(loss)) & jnp.all(jnp.asarray(leaves))
+    return jnp.all(jnp.isfinite(loss)) & stayed_finite(before, after)
 
 
 def learned_in_part(

@@ -20,10 +20,9 @@ def step(
 ) -> tuple[State, Info]:
     """Learn from a batch of one's own; the state that comes out is fit to go on with.
 
-    The batch is checked first. ``learner.step`` itself checks nothing, as it is compiled into
-    loops: numbers which are finite but overflow on the way would be in its state for good.
-    Here tasks that would leave such numbers are left out, and the whole batch where no single
-    task is at fault; then ``info.loss`` is NaN and the state is as before, bit for bit.
+    The batch is checked first. ``learner.step`` itself leaves its state as it was if a batch
+    would leave numbers in it that are not finite; here only the tasks that would do so are left
+    out, and the whole batch where no single task is at fault. Then ``info.loss`` is NaN.
 
     A learner that opens clusters is to be given room by its caller (``has_room``, ``grow``).
     """
