@@ -154,13 +154,15 @@ def test_compare_agrees_with_a_run_of_the_same_seed(comparison, run_folder):
     assert among == pytest.approx(single, rel=1e-3)
 
 
-def test_reproduce_ends_with_the_path_of_the_figure(tmp_path, capsys):
+def test_reproduce_ends_with_the_paths_of_the_figure_and_the_report(tmp_path, capsys):
     out = tmp_path / "figure"
     assert main(["reproduce", "figure-7", "--seeds", "0", "--out", str(out), *SMALL]) == 0
     shown = capsys.readouterr().out
     figure = out / "figures" / "figure-7.png"
-    assert shown.rstrip().endswith(str(figure))
+    report = out / "report.html"
+    assert [line.split()[-1] for line in shown.splitlines()[-2:]] == [str(figure), str(report)]
     assert figure.exists()
+    assert report.exists()
     assert "nonparametric" in shown
 
 

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.far.jobs import fail, wait_for_long
 
 import taskmix as tm
 from taskmix.experiments.launching import Launcher, Signs, launched
@@ -107,16 +108,6 @@ def test_table_of_slurm_with_two_workers_killed_is_the_serial_one(tmp_path_facto
     assert table(out) == serial
 
 
-def fail(request):
-    raise ValueError("no such stream")
-
-
-def wait_for_long(request):
-    while not request.value:
-        time.sleep(0.05)
-    raise Stopped(request.value, 3)
-
-
 def test_job_that_fails_is_named_with_its_reason_and_not_tried_again(tmp_path):
     with pytest.raises(OSError, match=r"bad failed \(ValueError: no such stream\)"):
         launched([Job("bad", fail)], Launcher("local"), 1, tmp_path, StopRequest())
@@ -127,9 +118,6 @@ def test_request_to_stop_ends_the_jobs(tmp_path):
     threading.Timer(2.0, setattr, (request, "value", int(signal.SIGTERM))).start()
     with pytest.raises(Stopped):
         launched([Job("long", wait_for_long)], Launcher("local"), 1, tmp_path, request)
-    until = time.monotonic() + 60
-    while workers_of(tmp_path) and time.monotonic() < until:
-        time.sleep(0.1)
     assert not workers_of(tmp_path)
 
 

@@ -34,7 +34,8 @@ DEATHS = 5
 LOOK = 0.5
 """Seconds between two looks at the jobs."""
 PATIENCE = 30.0
-"""Seconds that a job waits for its lock, which a look at it may hold for a moment."""
+"""Seconds that a job waits for its lock, which a look at it may hold for a moment, and that are
+waited for jobs to end."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,12 +169,14 @@ def launched(
     executor = launcher.executor(folder)
     waiting = deque(enumerate(jobs))
     running: list[Running] = []
+    started: list[Running] = []
     problems: list[str] = []
     try:
         while running or (waiting and not problems):
             while waiting and len(running) < workers and not problems:
                 number, job = waiting.popleft()
                 running.append(_submitted(executor, folder, number, job))
+            started += [one for one in running if one not in started]
             for one in list(running):
                 running.remove(one)
                 again = _looked_at(one, executor, folder, problems)
@@ -182,11 +185,19 @@ def launched(
                 raise Stopped(request.value, 0)
             time.sleep(LOOK)
     finally:
-        for one in running:
-            with contextlib.suppress(Exception):
-                one.handle.cancel()
+        _ended(running, started)
     if problems:
         raise OSError(f"{'; '.join(problems)}. What was done is kept, and the command goes on.")
+
+
+def _ended(running: Sequence[Running], started: Sequence[Running]) -> None:
+    """Stop what still runs, and wait for every process: one may have to write a checkpoint."""
+    for one in running:
+        with contextlib.suppress(Exception):
+            one.handle.cancel()
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until and not all(one.handle.done() for one in started):
+        time.sleep(LOOK)
 
 
 def _submitted(executor: Any, folder: Path, number: int, job: Job, deaths: int = 0) -> Running:

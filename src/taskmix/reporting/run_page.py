@@ -186,7 +186,7 @@ def shown(value: float, run: Run) -> str:
 
 def duration(seconds: float) -> str:
     """
-    >>> duration(75), duration(7300)
+    >>> duration(75), duration(7320)
     ('75 s', '2 h 2 min')
     """
     if seconds < 120:
