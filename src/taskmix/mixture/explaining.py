@@ -151,10 +151,13 @@ def predicted(
     )
     residuals = jnp.abs(batch.query.y[:, None] - every.mean) / jnp.sqrt(every.variance)
     # Strays do not say how wide the predictions of a cluster have to be for its own tasks: it has
-    # to be in use, and to have tasks in this batch.
+    # to be in use, to have tasks in this batch, and not to lose the task to another cluster when
+    # all of it is known. What nothing explains counts: these residuals are the large ones.
     held = jnp.sum(seen.shares, axis=0) / jnp.maximum(jnp.sum(real), 1)
     in_use = jnp.minimum(seen.weights, held) * jnp.sum(state.alive) >= 0.5
-    own = (routes > 0.5) & in_use & ~state.alarm.raised & real[:, None]
+    lost = jnp.sum(seen.shares[:, :-1], axis=1, keepdims=True)
+    lost = lost - seen.shares.at[:, -1].set(0) > 0.5
+    own = (routes > 0.5) & in_use & ~lost & ~state.alarm.raised & real[:, None]
     widths = state.widths.observe(residuals, batch.query.mask, own)
     return error, dataclasses.replace(state, widths=widths)
 

@@ -13,12 +13,13 @@ from jaxtyping import Array, Bool, Float, Key
 from taskmix.mixture.alarm import Alarm
 from taskmix.mixture.explaining import judge
 from taskmix.mixture.inputs import Inputs
+from taskmix.mixture.joining import nearest
 from taskmix.mixture.members import changed, row, with_row
 from taskmix.mixture.parting import half, is_parting
 from taskmix.mixture.review import purged, redundant
 from taskmix.mixture.settings import OnlineSettings
 from taskmix.mixture.state import EStep, OnlineState, Progress
-from taskmix.mixture.trial import FRESH, Trial
+from taskmix.mixture.trial import FORKED, FRESH, JOINED, Trial
 from taskmix.tasks import TaskBatch
 
 NEWBORN_COUNT = 10.0
@@ -35,8 +36,7 @@ def tried(
     in_use = seen.prior[:-1] * jnp.sum(state.alive) >= 0.25
     # Against a cluster that still improves by itself nothing is proven.
     settled = jnp.append(settled, jnp.all(settled | ~in_use))
-    fresh = trial.origin == FRESH
-    fair = settled[jnp.argmax(seen.evidence, axis=-1)] | (state.alarm.raised & fresh)
+    fair = settled[jnp.argmax(seen.evidence, axis=-1)] | (state.alarm.raised & trial.is_new())
     if learner.boundaries:
         fair = jnp.broadcast_to(state.alarm.raised, fair.shape)
     parting = is_parting(learner, state)
@@ -57,16 +57,22 @@ def births(
 ) -> tuple[OnlineState, Bool[Array, ""]]:
     """Promote the candidate if it has earned it, and let another begin where one is due."""
     trial = state.trial
-    worthy, hopeful = learner.worthy(trial), learner.worthy(trial, 0.5)
+    worthy = learner.worthy(trial, state.alarm)
+    hopeful = learner.worthy(trial, state.alarm, 0.5)
     born = worthy & (trial.weight > 10) & (trial.age > 20)
     born &= ~jnp.all(state.alive) & jnp.any(batch.real)
     if learner.boundaries:
         born &= state.alarm.raised
     state = jax.lax.cond(born, partial(promoted, learner), lambda state: state, state)
     over = (trial.age >= learner.probation) & ~hopeful | (trial.age >= 3 * learner.probation)
+    over |= (trial.origin == JOINED) & (trial.age >= learner.parting)
     # What has begun to learn something else is no good start for what is new.
-    due = (born | over | (sounded & ~worthy)) & jnp.any(batch.real)
-    again = partial(begun, learner, example=batch, key=key, fresh=sounded)
+    # What is not learned from nothing may be learned by a copy of what comes nearest to it.
+    forked = state.alarm.raised & (state.alarm.since == learner.patience)
+    forked &= (trial.origin == FRESH) & (trial.evidence <= learner.certainty) & ~born
+    forked &= learner.mature(state)[state.scout.home]
+    due = (born | over | (sounded & ~worthy) | forked) & jnp.any(batch.real)
+    again = partial(begun, learner, example=batch, key=key, fresh=sounded, forked=forked)
     return jax.lax.cond(due, again, lambda state: state, state), born
 
 
@@ -106,6 +112,7 @@ def begun(
     example: TaskBatch,
     key: Key[Array, ""],
     fresh: Bool[Array, ""],
+    forked: Bool[Array, ""],
 ) -> OnlineState:
     """A new candidate: at random, or a copy of a grown-up cluster that is in use."""
     clusters = state.alive.size
@@ -114,7 +121,12 @@ def begun(
     use = jnp.where(mature, jnp.log(state.counts[:-1] + 1e-3), -1e3)
     parent = jax.random.categorical(parent_key, use)
     fresh |= state.alarm.raised | ~jnp.any(mature)
-    origin = jnp.where(fresh, FRESH, jax.random.randint(origin_key, (), 0, 3))
+    # With a single cluster there is nothing to join.
+    kinds = jnp.where(jnp.sum(mature) > 1, 4, 3)
+    origin = jnp.where(fresh, FRESH, jax.random.randint(origin_key, (), 0, kinds))
+    origin = jnp.where(forked, FORKED, origin)
+    parent = jnp.where(forked, state.scout.home, parent)
+    partner = nearest(learner, state, parent, mature) if learner.reservoir else parent
     params = jax.tree.map(
         lambda new, rows: jnp.where(origin == FRESH, new, rows[parent]),
         learner.task_model.init(init_key),
@@ -125,7 +137,7 @@ def begun(
         state,
         members=with_row(state.members, clusters, learner.newborn(params, example)),
         inputs=with_row(state.inputs, clusters, blank),
-        trial=Trial.begin(origin, parent),
+        trial=Trial.begin(origin, parent, partner),
     )
 
 
@@ -133,7 +145,7 @@ def accepted(learner: OnlineSettings, state: OnlineState, seen: EStep) -> Online
     """After an alarm from which nothing came: what is now is what there is to know."""
     wins = state.trial.evidence > learner.certainty
     since = state.alarm.since
-    over = (since >= learner.patience) & (~wins | (since >= 3 * learner.patience))
+    over = (since >= 2 * learner.patience) & (~wins | (since >= 3 * learner.patience))
     clusters = state.alive.size
     carried = state.alive & (jnp.mean(seen.best, axis=0) > 0.1) & over
     sample = state.members.reference.sample

@@ -16,7 +16,6 @@ from taskmix.mixture.reference import Reference, Scores
 from taskmix.mixture.reservoir import Reservoir, put
 from taskmix.mixture.settings import RESCORED, OnlineSettings
 from taskmix.mixture.state import HELD, EStep, OnlineState
-from taskmix.mixture.trial import FRESH
 from taskmix.tasks import TaskBatch
 
 LEAST_WEIGHT = 0.03
@@ -62,7 +61,7 @@ def learned(
     sampled = jnp.concatenate([seen.best, (taken > 0.5)[:, None]], axis=1)
     sampled &= alike & apart[:, None] & ~jnp.append(raised & mature, False)
     learns = jnp.sum(credit, axis=0) >= jnp.append(jnp.full(clusters, HELD), 0.1)
-    hopeful = learner.worthy(state.trial, 0.5) | (raised & (state.trial.origin == FRESH))
+    hopeful = learner.worthy(state.trial, state.alarm, 0.5) | (raised & state.trial.is_new())
     hasty = jnp.append(~mature, hopeful)
     updates = jnp.where(hasty, learner.youth, 1) * learner.updates
     updates = updates.at[-1].set(jnp.where(is_parting(learner, state), PARTING, updates[-1]))

@@ -29,6 +29,7 @@ from taskmix.mixture.explaining import (
 )
 from taskmix.mixture.growth import NEWBORN_COUNT, accepted, births, reviewed, tried
 from taskmix.mixture.inputs import SUPPORT, Inputs
+from taskmix.mixture.joining import joined
 from taskmix.mixture.learning import learned
 from taskmix.mixture.members import of_living, row
 from taskmix.mixture.parting import parted
@@ -112,6 +113,7 @@ class OnlineMixture(OnlineSettings):
             counts=(1 - 1 / self.memory) * state.counts + jnp.sum(seen.shares, axis=0),
             iteration=state.iteration + jnp.any(real),
         )
+        state = joined(self, state, jnp.any(real))
         state, born = births(self, state, batch, sounded, keys[2])
         state = accepted(self, state, seen)
         state = reviewed(self, state, jnp.any(real) & ~born)

@@ -19,16 +19,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from taskmix.mixture.explaining import examples, judge
+from taskmix.mixture.joining import of_both
 from taskmix.mixture.members import row, with_row
 from taskmix.mixture.reservoir import Reservoir
 from taskmix.mixture.review import evidence_under
 from taskmix.mixture.settings import OnlineSettings
 from taskmix.mixture.state import OnlineState
-from taskmix.mixture.trial import FRESH, HARDER, Trial
+from taskmix.mixture.trial import HARDER, JOINED, Trial
 
 
 def is_parting(learner: OnlineSettings, state: OnlineState) -> Bool[Array, ""]:
-    return (state.trial.origin != FRESH) & (state.trial.age < learner.parting)
+    return state.trial.is_copy() & (state.trial.age < learner.parting)
 
 
 def parted(learner: OnlineSettings, state: OnlineState, due: Bool[Array, ""]) -> OnlineState:
@@ -53,9 +54,15 @@ def parted(learner: OnlineSettings, state: OnlineState, due: Bool[Array, ""]) ->
         own = jnp.where(trial.age == 0, by_score, further)
         return parent.reservoir.drop(~own), mean
 
-    sample, centre = jax.lax.cond(
-        due & is_parting(learner, state), chosen, lambda: (candidate.reservoir, trial.centre)
-    )
+    def of_two() -> tuple[Reservoir, Float[Array, ""]]:
+        partner = row(state.members.reservoir, trial.partner)
+        return of_both(parent.reservoir, partner), trial.centre
+
+    def as_it_is() -> tuple[Reservoir, Float[Array, ""]]:
+        return candidate.reservoir, trial.centre
+
+    case = jnp.where(trial.origin == JOINED, 2, 1) * (due & is_parting(learner, state))
+    sample, centre = jax.lax.switch(case, (as_it_is, chosen, of_two))
     reservoir = with_row(state.members.reservoir, clusters, sample)
     return dataclasses.replace(
         state,
@@ -73,7 +80,8 @@ def half(
     """What a copy that parts learns from a batch: those of its parent's tasks, by the same rule.
 
     ``ahead`` is how far it is ahead of its parent on each task; ``ranks`` and ``shares`` are the
-    parent's.
+    parent's. One that is to join two clusters learns from all of its parent's.
     """
     by_rank = jnp.where(trial.origin == HARDER, ranks < 0.5, ranks >= 0.5)
-    return jnp.where(trial.age == 0, by_rank, ahead > trial.centre) * shares
+    own = jnp.where(trial.age == 0, by_rank, ahead > trial.centre)
+    return (own | (trial.origin == JOINED)) * shares

@@ -11,12 +11,13 @@ from jaxtyping import Array, Bool, Int, PyTree
 from taskmix.adaptation import BayesianHead, MetaOptimiser, TaskModel, annealed_optimiser
 from taskmix.learner import Told
 from taskmix.likelihood import Likelihood
+from taskmix.mixture.alarm import Alarm
 from taskmix.mixture.members import Member
 from taskmix.mixture.reference import Reference
 from taskmix.mixture.rehearsal import Rehearsal
 from taskmix.mixture.reservoir import Reservoir
 from taskmix.mixture.state import OnlineState, Scout
-from taskmix.mixture.trial import FRESH, Trial
+from taskmix.mixture.trial import FRESH, JOINED, Trial
 from taskmix.tasks import TaskBatch
 
 RESCORED = 10
@@ -62,12 +63,15 @@ class OnlineSettings:
     probation: int = 400
     """Batches after which a candidate that does not win begins anew."""
     parting: int = 15
-    """Batches in which a candidate that is a copy of a cluster parts from it."""
+    """Batches in which a candidate that is a copy learns from what clusters keep."""
     certainty: float = 60.0
     """Nats of evidence for a birth: without reason there is one in e^60 tasks."""
     worth: float = 6.0
-    """Nats per task that a cluster has to gain on its own tasks to be opened."""
-    split_worth: float = 10.0
+    """Nats per task that a cluster has to gain on its own tasks to be opened by an alarm; the
+    price falls to ``keep_worth`` within ``patience`` batches of the alarm."""
+    calm_worth: float = 12.0
+    """The same while nothing has changed."""
+    split_worth: float = 20.0
     """The same of a cluster that parts from another, which serves its tasks already."""
     keep_worth: float = 0.5
     """Nats per task that would be lost without a cluster for it to be kept."""
@@ -82,7 +86,8 @@ class OnlineSettings:
     calm: int = 20
     """Batches without reason after which an alarm ends."""
     patience: int = 100
-    """Batches of an alarm from which nothing was born after which the change is accepted."""
+    """Batches of an alarm without a birth after which a copy of the cluster in use is tried, and
+    again after which the change is accepted."""
     capacity: int = 8
     """Clusters to make room for at the start; doubles when needed."""
     boundaries: bool = False
@@ -94,7 +99,7 @@ class OnlineSettings:
         _ = self.rehearsal, self.optimiser()
         for name in (
             *("meta_rate", "averaging_rate", "memory", "persistence", "certainty", "worth"),
-            *("false_alarms", "lowness", "settled"),
+            *("calm_worth", "split_worth", "false_alarms", "lowness", "settled"),
         ):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be positive.")
@@ -150,10 +155,14 @@ class OnlineSettings:
         fast = self.optimiser(SCOUT_HASTE)
         return Scout(params, fast.init(params), jnp.zeros((), dtype=int) + home)
 
-    def worthy(self, trial: Trial, share: float = 1.0) -> Bool[Array, ""]:
+    def worthy(self, trial: Trial, alarm: Alarm, share: float = 1.0) -> Bool[Array, ""]:
         """Whether the candidate is better beyond doubt, and by a ``share`` of what it has to be."""
-        worth = jnp.where(trial.origin == FRESH, self.worth, self.split_worth)
-        return (trial.evidence > self.certainty) & (trial.worth() > share * worth)
+        left = jnp.maximum(1 - alarm.since / self.patience, 0)
+        new = jnp.maximum(self.worth * left, self.keep_worth)
+        calm = jnp.where(trial.origin == FRESH, self.calm_worth, self.split_worth)
+        worth = jnp.where(trial.is_new() & alarm.raised, new, calm)
+        better = (trial.evidence > self.certainty) & (trial.worth() > share * worth)
+        return better & (trial.origin != JOINED)
 
     def mature(self, state: OnlineState) -> Bool[Array, " clusters"]:
         return state.alive & (state.age * self.updates >= self.maturity)

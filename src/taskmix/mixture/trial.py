@@ -15,8 +15,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-FRESH, HARDER, EASIER = 0, 1, 2
-"""How a candidate begins: at random, or as a copy that takes one half of a cluster's tasks."""
+FRESH, HARDER, EASIER, JOINED, FORKED = 0, 1, 2, 3, 4
+"""How a candidate begins: at random, as a copy that takes one half of a cluster's tasks, as a copy
+that takes those of another cluster as well, or as one that learns what the cluster must not."""
 SHARE_RATE = 0.05
 GAIN_RATE = 0.03
 
@@ -37,16 +38,38 @@ class Trial(eqx.Module):
     origin: Int[Array, ""]
     parent: Int[Array, ""]
     """The cluster that it is a copy of."""
+    partner: Int[Array, ""]
+    """The cluster that it is to be joined with."""
     centre: Float[Array, ""]
     """Mean of how far a copy is ahead of its parent on the parent's tasks."""
 
     @staticmethod
-    def begin(origin: Int[Array, ""] | int = FRESH, parent: Int[Array, ""] | int = 0) -> Trial:
+    def begin(
+        origin: Int[Array, ""] | int = FRESH,
+        parent: Int[Array, ""] | int = 0,
+        partner: Int[Array, ""] | int = 0,
+    ) -> Trial:
         nothing = jnp.zeros(())
         first = jnp.zeros((), dtype=int)
         return Trial(
-            nothing + 0.1, nothing, nothing, nothing, first, first + origin, first + parent, nothing
+            share=nothing + 0.1,
+            evidence=nothing,
+            gained=nothing,
+            weight=nothing,
+            age=first,
+            origin=first + origin,
+            parent=first + parent,
+            partner=first + partner,
+            centre=nothing,
         )
+
+    def is_new(self) -> Bool[Array, ""]:
+        """Whether it is to learn what nothing knows yet, rather than what a cluster serves."""
+        return (self.origin == FRESH) | (self.origin == FORKED)
+
+    def is_copy(self) -> Bool[Array, ""]:
+        """Whether it learns from what clusters keep before it is judged."""
+        return ~self.is_new()
 
     def worth(self) -> Float[Array, ""]:
         """Mean gain on its own tasks."""
@@ -80,5 +103,6 @@ class Trial(eqx.Module):
             age=self.age + 1,
             origin=self.origin,
             parent=self.parent,
+            partner=self.partner,
             centre=self.centre,
         )
