@@ -72,6 +72,10 @@ def births(
     forked &= (trial.origin == FRESH) & (trial.evidence <= learner.certainty) & ~born
     forked &= learner.mature(state)[state.scout.home]
     due = (born | over | (sounded & ~worthy) | forked) & jnp.any(batch.real)
+    tries = jnp.where(born, 0, trial.tries + (trial.origin != JOINED))
+    state = dataclasses.replace(
+        state, trial=dataclasses.replace(trial, tries=jnp.where(due, tries, trial.tries))
+    )
     again = partial(begun, learner, example=batch, key=key, fresh=sounded, forked=forked)
     return jax.lax.cond(due, again, lambda state: state, state), born
 
@@ -137,7 +141,7 @@ def begun(
         state,
         members=with_row(state.members, clusters, learner.newborn(params, example)),
         inputs=with_row(state.inputs, clusters, blank),
-        trial=Trial.begin(origin, parent, partner),
+        trial=Trial.begin(origin, parent, partner, state.trial.tries),
     )
 
 

@@ -67,11 +67,10 @@ class OnlineSettings:
     certainty: float = 60.0
     """Nats of evidence for a birth: without reason there is one in e^60 tasks."""
     worth: float = 6.0
-    """Nats per task that a cluster has to gain on its own tasks to be opened by an alarm; the
-    price falls to ``keep_worth`` within ``patience`` batches of the alarm."""
-    calm_worth: float = 12.0
-    """The same while nothing has changed."""
-    split_worth: float = 20.0
+    """Nats per task that a cluster has to gain on its own tasks to be opened. While the alarm is on
+    the price falls, to ``keep_worth`` within ``patience`` batches; else it rises with what is
+    tried in vain."""
+    split_worth: float = 10.0
     """The same of a cluster that parts from another, which serves its tasks already."""
     keep_worth: float = 0.5
     """Nats per task that would be lost without a cluster for it to be kept."""
@@ -99,7 +98,7 @@ class OnlineSettings:
         _ = self.rehearsal, self.optimiser()
         for name in (
             *("meta_rate", "averaging_rate", "memory", "persistence", "certainty", "worth"),
-            *("calm_worth", "split_worth", "false_alarms", "lowness", "settled"),
+            *("split_worth", "false_alarms", "lowness", "settled"),
         ):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be positive.")
@@ -159,7 +158,8 @@ class OnlineSettings:
         """Whether the candidate is better beyond doubt, and by a ``share`` of what it has to be."""
         left = jnp.maximum(1 - alarm.since / self.patience, 0)
         new = jnp.maximum(self.worth * left, self.keep_worth)
-        calm = jnp.where(trial.origin == FRESH, self.calm_worth, self.split_worth)
+        calm = jnp.where(trial.origin == FRESH, self.worth, self.split_worth)
+        calm *= trial.scepticism()
         worth = jnp.where(trial.is_new() & alarm.raised, new, calm)
         better = (trial.evidence > self.certainty) & (trial.worth() > share * worth)
         return better & (trial.origin != JOINED)

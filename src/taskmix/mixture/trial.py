@@ -18,6 +18,8 @@ from jaxtyping import Array, Bool, Float, Int
 FRESH, HARDER, EASIER, JOINED, FORKED = 0, 1, 2, 3, 4
 """How a candidate begins: at random, as a copy that takes one half of a cluster's tasks, as a copy
 that takes those of another cluster as well, or as one that learns what the cluster must not."""
+PATIENT = 20
+"""Candidates in vain after which the next has to gain twice as much."""
 SHARE_RATE = 0.05
 GAIN_RATE = 0.03
 
@@ -40,6 +42,8 @@ class Trial(eqx.Module):
     """The cluster that it is a copy of."""
     partner: Int[Array, ""]
     """The cluster that it is to be joined with."""
+    tries: Int[Array, ""]
+    """Candidates since the last birth that came to nothing."""
     centre: Float[Array, ""]
     """Mean of how far a copy is ahead of its parent on the parent's tasks."""
 
@@ -48,6 +52,7 @@ class Trial(eqx.Module):
         origin: Int[Array, ""] | int = FRESH,
         parent: Int[Array, ""] | int = 0,
         partner: Int[Array, ""] | int = 0,
+        tries: Int[Array, ""] | int = 0,
     ) -> Trial:
         nothing = jnp.zeros(())
         first = jnp.zeros((), dtype=int)
@@ -60,12 +65,17 @@ class Trial(eqx.Module):
             origin=first + origin,
             parent=first + parent,
             partner=first + partner,
+            tries=first + tries,
             centre=nothing,
         )
 
     def is_new(self) -> Bool[Array, ""]:
         """Whether it is to learn what nothing knows yet, rather than what a cluster serves."""
         return (self.origin == FRESH) | (self.origin == FORKED)
+
+    def scepticism(self) -> Float[Array, ""]:
+        """How many times as much a candidate has to gain where many before it found nothing."""
+        return 1 + jnp.minimum(self.tries / PATIENT, 1)
 
     def is_copy(self) -> Bool[Array, ""]:
         """Whether it learns from what clusters keep before it is judged."""
@@ -104,5 +114,6 @@ class Trial(eqx.Module):
             origin=self.origin,
             parent=self.parent,
             partner=self.partner,
+            tries=self.tries,
             centre=self.centre,
         )
