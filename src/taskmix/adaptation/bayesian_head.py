@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
+from taskmix.adaptation.student import factored, log_student, student_evidence
 from taskmix.adaptation.task_model import Judgement, Predictive, TaskResult, together
 from taskmix.likelihood import Categorical, Gaussian, Likelihood, masked_mean
 from taskmix.models import MLP, Model
@@ -136,9 +137,14 @@ class BayesianHead:
             logits = self._logits(posterior, query.x, query.mask)
             loss = masked_mean(self.likelihood.loss(logits, query.y), query.mask)
             return loss, TaskResult(loss, jax.nn.softmax(logits))
-        judged = self.judge(params, support, query)
-        count = jnp.maximum(jnp.sum(support.mask) + jnp.sum(query.mask), 1)
-        loss = -judged.whole / count
+        examples = together(support, query)
+        design, residual = self._seen(params, examples)
+        diagonal = self._diagonal(params, design, examples.mask)
+        count = jnp.sum(examples.mask).astype(design.dtype)
+        whole = student_evidence(design, diagonal, residual, _freedom(params), count)
+        loss = -whole / jnp.maximum(count, 1)
+        # Of the prediction nobody wants a gradient; who does not want it at all does not pay.
+        judged = self.judge(jax.lax.stop_gradient(params), support, query)
         return loss, TaskResult(loss, judged.predictive.mean)
 
     def evidence(self, params: HeadParams, examples: Examples) -> Float[Array, ""]:
@@ -148,7 +154,7 @@ class BayesianHead:
         if self.classes:
             return self._left_out(params, cholesky, residual, examples)
         whitened = solve_triangular(cholesky, residual, lower=True)
-        return _student(params, cholesky, whitened, jnp.sum(examples.mask))
+        return log_student(_freedom(params), cholesky, whitened, jnp.sum(examples.mask))
 
     def adapt(self, params: HeadParams, support: Examples) -> HeadPosterior:
         design, residual = self._seen(params, support)
@@ -189,7 +195,7 @@ class BayesianHead:
         examples, first = together(support, query), support.mask.shape[0]
         phi = self._phi(params, examples.x, examples.mask)
         design, residual = self._seen(params, examples, phi)
-        cholesky = jnp.linalg.cholesky(self._kernel(params, design, examples.mask))
+        cholesky = factored(self._kernel(params, design, examples.mask))
         whitened = solve_triangular(cholesky, residual, lower=True)
         seen = jnp.sum(support.mask)
         scale, freedom = self._scale(params, jnp.sum(jnp.square(whitened[:first]), axis=0), seen)
@@ -197,8 +203,8 @@ class BayesianHead:
         mean = phi[first:] @ params.location + explained @ whitened[:first]
         unknown = jnp.sum(jnp.square(design[first:]), -1) - jnp.sum(jnp.square(explained), -1)
         return Judgement(
-            support=_student(params, cholesky[:first, :first], whitened[:first], seen),
-            whole=_student(params, cholesky, whitened, jnp.sum(examples.mask)),
+            support=log_student(_freedom(params), cholesky[:first, :first], whitened[:first], seen),
+            whole=log_student(_freedom(params), cholesky, whitened, jnp.sum(examples.mask)),
             predictive=self._spread(params, mean, unknown, scale, freedom),
         )
 
@@ -233,10 +239,17 @@ class BayesianHead:
         mask: Bool[Array, " examples"],
     ) -> Float[Array, "examples examples"]:
         """K, with ones on the diagonal where there is padding: it then adds nothing."""
-        kernel = design @ design.T
+        return design @ design.T + jnp.diag(self._diagonal(params, design, mask))
+
+    def _diagonal(
+        self,
+        params: HeadParams,
+        design: Float[Array, "examples width"],
+        mask: Bool[Array, " examples"],
+    ) -> Float[Array, " examples"]:
+        """What K has on its diagonal beside Phi L L' Phi'."""
         largest = jax.lax.stop_gradient(jnp.max(jnp.sum(jnp.square(design), axis=-1)))
-        noise = _noise(params) + JITTER * largest
-        return kernel + jnp.diag(jnp.where(mask, noise, 1.0))
+        return jnp.where(mask, _noise(params) + JITTER * largest, 1.0)
 
     def _scale(
         self, params: HeadParams, squared: Float[Array, " outputs"], count: Array
@@ -287,21 +300,3 @@ def _noise(params: HeadParams) -> Float[Array, ""]:
 
 def _freedom(params: HeadParams) -> Float[Array, ""]:
     return LEAST_FREEDOM + jnp.exp(params.log_scale)
-
-
-def _student(
-    params: HeadParams,
-    cholesky: Float[Array, "examples examples"],
-    whitened: Float[Array, "examples outputs"],
-    count: Array,
-) -> Float[Array, ""]:
-    """Log-density of the multivariate t, summed over the outputs; padding adds nothing to it."""
-    freedom = _freedom(params)
-    squared = jnp.sum(jnp.square(whitened), axis=0)
-    constant = (
-        jax.lax.lgamma((freedom + count) / 2)
-        - jax.lax.lgamma(freedom / 2)
-        - count / 2 * jnp.log(freedom * math.pi)
-        - jnp.sum(jnp.log(jnp.diag(cholesky)))
-    )
-    return jnp.sum(constant - (freedom + count) / 2 * jnp.log1p(squared / freedom))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
@@ -108,8 +109,9 @@ class Reference(eqx.Module):
 
     def _tail(self, own: Float[Array, " places"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Where the lowest tenth of the scores begins, and their mean distance from there."""
-        ordered = jnp.sort(jnp.where(self.known, own, EXTREME))
-        tenth = ordered[jnp.floor(TAIL * self.count()).astype(int)]
+        lowest = min(math.floor(TAIL * own.shape[0]) + 2, own.shape[0])
+        ordered, _ = jax.lax.top_k(-jnp.where(self.known, own, EXTREME), lowest)
+        tenth = -ordered[jnp.floor(TAIL * self.count()).astype(int)]
         beyond = self.known & (own < tenth)
         distance = jnp.sum(jnp.where(beyond, tenth - own, 0))
         return tenth, distance / jnp.maximum(jnp.sum(beyond), 1)
