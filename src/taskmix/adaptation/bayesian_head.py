@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -138,13 +139,41 @@ class BayesianHead:
             loss = masked_mean(self.likelihood.loss(logits, query.y), query.mask)
             return loss, TaskResult(loss, jax.nn.softmax(logits))
         examples = together(support, query)
-        design, residual = self._seen(params, examples)
+        seen = _projected(params, self._phi(params, examples.x, examples.mask))
+        return self._loss(params, *seen, support, query)
+
+    def losses(
+        self, params: HeadParams, support: Examples, query: Examples
+    ) -> tuple[Float[Array, " tasks"], TaskResult]:
+        """``loss`` of many tasks. The examples of all of them go through the network as one set.
+
+        A product whose gradient is summed over tasks and examples is much cheaper with one axis
+        for both.
+        """
+        if self.classes or not getattr(self.features, "by_row", False):
+            return jax.vmap(partial(self.loss, params))(support, query)
+        examples = jax.vmap(together)(support, query)
+        x = examples.x.reshape(-1, *examples.x.shape[2:])
+        seen = _projected(params, self._phi(params, x, examples.mask.reshape(-1)))
+        design, mean = (leaf.reshape(*examples.mask.shape, -1) for leaf in seen)
+        return jax.vmap(partial(self._loss, params))(design, mean, support, query)
+
+    def _loss(
+        self,
+        params: HeadParams,
+        design: Float[Array, "examples width"],
+        mean: Float[Array, "examples outputs"],
+        support: Examples,
+        query: Examples,
+    ) -> tuple[Float[Array, ""], TaskResult]:
+        examples = together(support, query)
+        # Of the prediction nobody wants a gradient; who does not want it at all does not pay.
+        judged = self._judged(*jax.lax.stop_gradient((params, design, mean)), support, query)
+        design, residual = self._told(design, mean, examples)
         diagonal = self._diagonal(params, design, examples.mask)
         count = jnp.sum(examples.mask).astype(design.dtype)
         whole = student_evidence(design, diagonal, residual, _freedom(params), count)
         loss = -whole / jnp.maximum(count, 1)
-        # Of the prediction nobody wants a gradient; who does not want it at all does not pay.
-        judged = self.judge(jax.lax.stop_gradient(params), support, query)
         return loss, TaskResult(loss, judged.predictive.mean)
 
     def evidence(self, params: HeadParams, examples: Examples) -> Float[Array, ""]:
@@ -176,9 +205,9 @@ class BayesianHead:
             return Predictive(mean, jnp.zeros_like(mean), jnp.zeros_like(mean))
         params = posterior.params
         phi = self._phi(params, query_x, query_mask)
-        design = phi @ params.factor
+        design, mean = _projected(params, phi)
         cross = design @ posterior.design.T
-        mean = phi @ params.location + cross @ posterior.weights
+        mean = mean + cross @ posterior.weights
         explained = solve_triangular(posterior.cholesky, cross.T, lower=True)
         unknown = jnp.sum(jnp.square(design), axis=-1) - jnp.sum(jnp.square(explained), axis=0)
         return self._spread(params, mean, unknown, posterior.scale, posterior.freedom)
@@ -192,15 +221,26 @@ class BayesianHead:
                 whole=self.evidence(params, together(support, query)),
                 predictive=self.predict(posterior, query.x, query.mask),
             )
+        examples = together(support, query)
+        seen = _projected(params, self._phi(params, examples.x, examples.mask))
+        return self._judged(params, *seen, support, query)
+
+    def _judged(
+        self,
+        params: HeadParams,
+        design: Float[Array, "examples width"],
+        mean: Float[Array, "examples outputs"],
+        support: Examples,
+        query: Examples,
+    ) -> Judgement:
         examples, first = together(support, query), support.mask.shape[0]
-        phi = self._phi(params, examples.x, examples.mask)
-        design, residual = self._seen(params, examples, phi)
+        design, residual = self._told(design, mean, examples)
         cholesky = factored(self._kernel(params, design, examples.mask))
         whitened = solve_triangular(cholesky, residual, lower=True)
         seen = jnp.sum(support.mask)
         scale, freedom = self._scale(params, jnp.sum(jnp.square(whitened[:first]), axis=0), seen)
         explained = cholesky[first:, :first]
-        mean = phi[first:] @ params.location + explained @ whitened[:first]
+        mean = mean[first:] + explained @ whitened[:first]
         unknown = jnp.sum(jnp.square(design[first:]), -1) - jnp.sum(jnp.square(explained), -1)
         return Judgement(
             support=log_student(_freedom(params), cholesky[:first, :first], whitened[:first], seen),
@@ -217,20 +257,25 @@ class BayesianHead:
         return jnp.concatenate([*parts, jnp.ones((x.shape[0], 1))], axis=1)
 
     def _seen(
-        self,
-        params: HeadParams,
-        examples: Examples,
-        phi: Float[Array, "examples width"] | None = None,
+        self, params: HeadParams, examples: Examples
     ) -> tuple[Float[Array, "examples width"], Float[Array, "examples outputs"]]:
         """Phi L and the residuals of the prior mean, zero for padding."""
-        if phi is None:
-            phi = self._phi(params, examples.x, examples.mask)
+        phi = self._phi(params, examples.x, examples.mask)
+        return self._told(*_projected(params, phi), examples)
+
+    def _told(
+        self,
+        design: Float[Array, "examples width"],
+        mean: Float[Array, "examples outputs"],
+        examples: Examples,
+    ) -> tuple[Float[Array, "examples width"], Float[Array, "examples outputs"]]:
+        """The same from what the last layer makes of the features."""
         if self.classes:
             residual = jax.nn.one_hot(examples.y, self.outputs) - 1 / self.outputs
         else:
-            residual = examples.y - phi @ params.location
+            residual = examples.y - mean
         real = examples.mask[:, None]
-        return jnp.where(real, phi @ params.factor, 0), jnp.where(real, residual, 0)
+        return jnp.where(real, design, 0), jnp.where(real, residual, 0)
 
     def _kernel(
         self,
@@ -292,6 +337,15 @@ class BayesianHead:
         scores = targets - inverse @ targets / jnp.diag(inverse)[:, None]
         losses = self.likelihood.loss(jnp.exp(params.log_scale) * scores, examples.y)
         return -jnp.sum(jnp.where(examples.mask, losses, 0))
+
+
+def _projected(
+    params: HeadParams, phi: Float[Array, "examples width"]
+) -> tuple[Float[Array, "examples width"], Float[Array, "examples outputs"]]:
+    """Phi L and Phi m, by one product: the second one is too thin for one of its own."""
+    both = phi @ jnp.concatenate([params.factor, params.location], axis=1)
+    width = params.factor.shape[1]
+    return both[:, :width], both[:, width:]
 
 
 def _noise(params: HeadParams) -> Float[Array, ""]:
