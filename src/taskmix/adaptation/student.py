@@ -39,18 +39,20 @@ def _student_evidence(
     cholesky = factored(design @ design.T + jnp.diag(diagonal))
     unit = jnp.eye(diagonal.shape[0], dtype=diagonal.dtype)
     solved = solve_triangular(cholesky, jnp.concatenate([unit, residual], axis=1), lower=True)
-    inverse, whitened = solved[:, : diagonal.shape[0]], solved[:, diagonal.shape[0] :]
+    # By columns, as the solver leaves them in memory.
+    columns = solved.T
+    turned, whitened = columns[: diagonal.shape[0]], columns[diagonal.shape[0] :].T
     evidence = log_student(freedom, cholesky, whitened, count)
-    return evidence, (design, inverse, whitened, freedom, count)
+    return evidence, (design, turned, whitened, freedom, count)
 
 
 def _student_gradient(kept: tuple[Array, ...], change: Array) -> tuple[Array, ...]:
-    design, inverse, whitened, freedom, count = kept
+    design, turned, whitened, freedom, count = kept
     squared = jnp.sum(jnp.square(whitened), axis=0)
     pull = (freedom + count) / (freedom + squared)
-    solved = inverse.T @ whitened
+    solved = turned @ whitened
     outputs = whitened.shape[1]
-    in_kernel = change / 2 * ((pull * solved) @ solved.T - outputs * (inverse.T @ inverse))
+    in_kernel = change / 2 * ((pull * solved) @ solved.T - outputs * (turned @ turned.T))
     in_freedom = (
         jax.lax.digamma((freedom + count) / 2)
         - jax.lax.digamma(freedom / 2)

@@ -13,9 +13,9 @@ import math
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int
 
-from taskmix.mixture.reservoir import Reservoir, put
+from taskmix.mixture.reservoir import Reservoir
 from taskmix.tasks import TaskBatch
 
 LEAST = 20
@@ -58,13 +58,6 @@ class Reference(eqx.Module):
 
     def enough(self) -> Bool[Array, "*clusters"]:
         return self.count() >= LEAST
-
-    def offer(
-        self, batch: TaskBatch, scores: Scores, where: Bool[Array, " tasks"], key: Key[Array, ""]
-    ) -> Reference:
-        """Offer the tasks ``where`` asked, with their scores."""
-        sample, place = self.sample.offer(batch, where, key)
-        return Reference(sample, put(self.scores, place, scores))
 
     def drop(self, where: Bool[Array, " places"]) -> Reference:
         return Reference(self.sample.drop(where), self.scores)
