@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import bisect
+import math
+from typing import NamedTuple
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 LEVELS = (*(level / 20 for level in range(1, 20)), 0.975, 0.99, 0.999)
 """Probabilities of intervals whose widths a learner may keep; others lie in between."""
+LEAST_SAY = 1e-9
+"""Weight from which on a part counts when the quantiles of all are bracketed."""
+CLOSE = 2e-7
+"""How near the probability below a quantile has to come."""
 
 
 class Mix(eqx.Module):
@@ -22,45 +30,100 @@ class Mix(eqx.Module):
     """Half the width of each part's own intervals of ``LEVELS``, in its standard deviations."""
 
     def quantile(self, level: float) -> Float[Array, "*tasks query outputs"]:
-        """By bisection; the parts bracket what they are a mixture of."""
-        reach = 2 * self.widths[..., -1][..., None, None] * self.deviation
-        low, high = jnp.min(self.mean - reach, axis=-3), jnp.max(self.mean + reach, axis=-3)
+        """By Newton's steps, between the quantiles of the parts that have a say.
 
-        def halve(_: Int[Array, ""], bounds: tuple[Array, Array]) -> tuple[Array, Array]:
-            low, high = bounds
-            middle = (low + high) / 2
-            above = self.cumulative(middle) > level
-            return jnp.where(above, low, middle), jnp.where(above, middle, high)
+        A step that leads out of what is left halves it instead, and so does every third one.
+        """
+        p = abs(2 * level - 1)
+        reach = math.copysign(1, level - 0.5) * _half_width(self.widths, p)
+        own = self.mean + reach[..., None, None] * self.deviation
+        heaviest = jnp.max(self.weights, axis=-1, keepdims=True)
+        has_say = (self.weights >= jnp.minimum(heaviest, LEAST_SAY))[..., None, None]
+        low = jnp.min(jnp.where(has_say, own, jnp.inf), axis=-3)
+        high = jnp.max(jnp.where(has_say, own, -jnp.inf), axis=-3)
+        first = jnp.argmax(self.weights, axis=-1)[..., None, None, None]
+        y = jnp.take_along_axis(own, first, axis=-3)[..., 0, :, :]
 
-        low, high = jax.lax.fori_loop(0, 40, halve, (low, high))
-        quantile: Array = (low + high) / 2
-        return quantile
+        def unmet(search: Search) -> Bool[Array, "*tasks query outputs"]:
+            apart = search.high - search.low > 1e-7 * jnp.maximum(abs(search.low), abs(search.high))
+            return apart & (jnp.abs(search.off) > CLOSE)
+
+        def onward(search: Search) -> Bool[Array, ""]:
+            return (search.turn < 90) & jnp.any(unmet(search))
+
+        def step(search: Search) -> Search:
+            low = jnp.where(search.off <= 0, search.y, search.low)
+            high = jnp.where(search.off > 0, search.y, search.high)
+            newton = search.y - search.off / search.density
+            taken = (newton > low) & (newton < high) & (search.turn % 3 < 2)
+            y = jnp.where(taken, newton, (low + high) / 2)
+            y = jnp.where(unmet(search), y, search.y)
+            cumulative, density = self._at(y)
+            return Search(search.turn + 1, low, high, y, cumulative - level, density)
+
+        cumulative, density = self._at(y)
+        begin = Search(jnp.zeros((), dtype=int), low, high, y, cumulative - level, density)
+        found: Search = jax.lax.while_loop(onward, step, begin)
+        return found.y
 
     def cumulative(
         self, y: Float[Array, "*tasks query outputs"]
     ) -> Float[Array, "*tasks query outputs"]:
         """Probability of a target below ``y``."""
+        return self._at(y)[0]
+
+    def _at(
+        self, y: Float[Array, "*tasks query outputs"]
+    ) -> tuple[Float[Array, "*tasks query outputs"], Float[Array, "*tasks query outputs"]]:
+        """The probability below ``y``, and its density there."""
         distance = (y[..., None, :, :] - self.mean) / self.deviation
-        inside = _interpolated(jnp.abs(distance), self.widths[..., None, None, :])
+        inside, rise = _interpolated(jnp.abs(distance), self.widths[..., None, None, :])
         below = 0.5 + 0.5 * jnp.sign(distance) * inside
-        return jnp.sum(self.weights[..., None, None] * below, axis=-3)
+        weights = self.weights[..., None, None]
+        density = jnp.sum(0.5 * weights * rise / self.deviation, axis=-3)
+        return jnp.sum(weights * below, axis=-3), density
+
+
+class Search(NamedTuple):
+    """Where a quantile is, as far as it is known."""
+
+    turn: Int[Array, ""]
+    low: Array
+    high: Array
+    y: Array
+    off: Array
+    """By how much the probability below ``y`` is too large."""
+    density: Array
 
 
 def _interpolated(
     distance: Float[Array, "*#values"], widths: Float[Array, "*#values levels"]
-) -> Float[Array, "*#values"]:
-    """Probability of less than a distance, given the ``widths`` that have the ``LEVELS``.
+) -> tuple[Float[Array, "*#values"], Float[Array, "*#values"]]:
+    """Probability of less than a distance, given the ``widths`` of ``LEVELS``, and its density.
 
     Between two of them it is linear; beyond the last, the rest falls with the third power.
     """
-    levels = jnp.asarray((0.0, *LEVELS))
+    rises = jnp.diff(jnp.asarray((0.0, *LEVELS)))
     widths = jnp.concatenate([jnp.zeros_like(widths[..., :1]), widths], axis=-1)
-    widths = jnp.maximum(widths, 1e-9 * jnp.arange(1, levels.size + 1))
-    distance = distance[..., None]
-    step = jnp.clip((distance - widths[..., :-1]) / jnp.diff(widths, axis=-1), 0, 1)
-    inside = jnp.sum(jnp.nan_to_num(step) * jnp.diff(levels), axis=-1)
-    beyond = jnp.minimum(widths[..., -1] / jnp.maximum(distance[..., 0], 1e-9), 1)
-    return inside + (1 - levels[-1]) * (1 - beyond**3)
+    widths = jnp.maximum(widths, 1e-9 * jnp.arange(1, rises.size + 2))
+    slopes = rises / jnp.maximum(jnp.diff(widths, axis=-1), 1e-9)
+    each = jnp.clip((distance[..., None] - widths[..., :-1]) * slopes, 0, rises)
+    slope = jnp.sum(jnp.where((each > 0) & (each < rises), slopes, 0), axis=-1)
+    beyond = jnp.minimum(widths[..., -1] / jnp.maximum(distance, 1e-9), 1)
+    rest = (1 - LEVELS[-1]) * beyond**3
+    inside = jnp.sum(each, axis=-1) + (1 - LEVELS[-1]) - rest
+    return inside, slope + jnp.where(beyond < 1, 3 * rest / distance, 0)
+
+
+def _half_width(widths: Float[Array, "*any levels"], p: float) -> Float[Array, "*any"]:
+    """Half the width of the central interval of probability ``p``, by the same rule."""
+    if p >= LEVELS[-1]:
+        return widths[..., -1] * ((1 - LEVELS[-1]) / (1 - p)) ** (1 / 3)
+    levels = (0.0, *LEVELS)
+    place = bisect.bisect_right(levels, p)
+    share = (p - levels[place - 1]) / (levels[place] - levels[place - 1])
+    below = widths[..., place - 2] if place > 1 else jnp.zeros_like(widths[..., 0])
+    return below + share * (widths[..., place - 1] - below)
 
 
 class Prediction(eqx.Module):

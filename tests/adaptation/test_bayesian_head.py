@@ -307,7 +307,7 @@ def batch_gradient(head):
 
     def gradient(params, support, query):
         def mean_loss(params):
-            losses, _ = jax.vmap(head.loss, in_axes=(None, 0, 0))(params, support, query)
+            losses, _ = head.losses(params, support, query)
             return jnp.mean(losses)
 
         loss, gradient = jax.value_and_grad(mean_loss)(params)

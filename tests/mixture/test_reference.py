@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from taskmix.mixture.reference import LEAST, ORDINARY, TAIL, Reference, Scores
-from taskmix.mixture.reservoir import put
+from taskmix.mixture.reservoir import offered, put
 from taskmix.tasks import Examples, TaskBatch
 
 KEY = jax.random.key(0)
@@ -115,10 +115,12 @@ def test_support_sets_are_compared_with_support_sets():
 def test_an_offered_task_brings_its_own_scores():
     scores = Scores(10.0 + jnp.arange(6), 20.0 + jnp.arange(6))
     where = jnp.array([True, False, True, True, False, True])
-    reference = Reference.empty(tasks_of(1), 3).offer(tasks_of(6), scores, where, KEY)
-    numbers = reference.sample.tasks.query.y[:, 0, 0]
-    np.testing.assert_array_equal(reference.scores.whole, 10 + numbers)
-    np.testing.assert_array_equal(reference.scores.support, 20 + numbers)
+    empty = Reference.empty(tasks_of(1), 3)
+    every = jax.tree.map(lambda leaf: leaf[None], (empty.sample, empty.scores, scores))
+    sample, kept = offered(*every[:2], tasks_of(6), every[2], where[None], KEY[None])
+    numbers = sample.tasks.query.y[..., 0, 0]
+    np.testing.assert_array_equal(kept.whole, 10 + numbers)
+    np.testing.assert_array_equal(kept.support, 20 + numbers)
 
 
 def test_rescoring_changes_only_the_places_it_names():

@@ -3,7 +3,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from taskmix.mixture.reservoir import Reservoir
+from taskmix.mixture.members import row as one_of
+from taskmix.mixture.reservoir import Reservoir, offered
 from taskmix.tasks import Examples, Hints, TaskBatch
 
 KEY = jax.random.key(0)
@@ -164,3 +165,18 @@ def test_a_place_that_was_dropped_is_filled_first():
     reservoir = filled(3, 1.0, 2.0, 3.0)
     emptied = reservoir.drop(reservoir.tasks.query.y[:, 0, 0] == 2.0)
     assert kept(OFFER(emptied, numbered(9.0), all_of(1), KEY)[0]) == [1.0, 3.0, 9.0]
+
+
+def test_samples_of_several_rows_are_each_as_if_it_were_offered_to_alone():
+    """One with room, one that is full, and one to which nothing is offered."""
+    rows = [filled(4, 7.0), filled(4, 3.0, 4.0, 5.0, 6.0), filled(4, 8.0, 9.0)]
+    every = jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)
+    batch, keys = numbered(1.0, 2.0, 3.0, 4.0, 5.0), jax.random.split(jax.random.key(3), 3)
+    where = jnp.array([[1, 1, 1, 1, 1], [1, 1, 0, 1, 1], [0, 0, 0, 0, 0]], dtype=bool)
+    beside, new = jnp.zeros((3, 4)), 10.0 * jnp.arange(1, 6) + jnp.zeros((3, 1))
+    found, numbers = jax.jit(offered)(every, beside, batch, new, where, keys)
+    for row, alone in enumerate(rows):
+        expected, place = OFFER(alone, batch, where[row], keys[row])
+        jax.tree.map(np.testing.assert_array_equal, one_of(found, row), expected)
+        came = np.asarray(place) < 4
+        np.testing.assert_array_equal(numbers[row][place[came]], new[row][came])

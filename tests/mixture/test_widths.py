@@ -85,3 +85,17 @@ def test_a_part_that_forgets_is_normal_again():
     found = FOUND(widths.forget(jnp.array([True, False])))
     np.testing.assert_allclose(found[0, 0], scipy.stats.norm.ppf(0.525), rtol=1e-4)
     np.testing.assert_allclose(found[1], 9)
+
+
+def test_what_is_masked_or_not_asked_for_takes_no_place():
+    residuals = [[[-1.0, -2.0]], [[-3.0, -4.0]], [[-5.0, -6.0]]]
+    mask = [[True, True], [False, True], [True, True]]
+    widths = observed(of_part(np.arange(KEPT)), residuals, [[False], [True], [True]], mask)
+    assert widths.residuals[0, :5].tolist() == [-4, -5, -6, 3, 4]
+
+
+def test_of_more_than_there_is_room_for_the_newest_stay():
+    tasks = KEPT // PER_TASK + 3
+    values = np.arange(tasks * PER_TASK, dtype=np.float32).reshape(tasks, 1, PER_TASK)
+    found = np.asarray(observed(Widths.begin(1), values).residuals[0])
+    np.testing.assert_array_equal(np.sort(found), np.arange(values.size - KEPT, values.size))

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -22,6 +23,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
+from taskmix.adaptation.student import factored, log_student, student_evidence
 from taskmix.adaptation.task_model import Judgement, Predictive, TaskResult, together
 from taskmix.likelihood import Categorical, Gaussian, Likelihood, masked_mean
 from taskmix.models import MLP, Model
@@ -136,9 +138,42 @@ class BayesianHead:
             logits = self._logits(posterior, query.x, query.mask)
             loss = masked_mean(self.likelihood.loss(logits, query.y), query.mask)
             return loss, TaskResult(loss, jax.nn.softmax(logits))
-        judged = self.judge(params, support, query)
-        count = jnp.maximum(jnp.sum(support.mask) + jnp.sum(query.mask), 1)
-        loss = -judged.whole / count
+        examples = together(support, query)
+        seen = _projected(params, self._phi(params, examples.x, examples.mask))
+        return self._loss(params, *seen, support, query)
+
+    def losses(
+        self, params: HeadParams, support: Examples, query: Examples
+    ) -> tuple[Float[Array, " tasks"], TaskResult]:
+        """``loss`` of many tasks. The examples of all of them go through the network as one set.
+
+        A product whose gradient is summed over tasks and examples is much cheaper with one axis
+        for both.
+        """
+        if self.classes or not getattr(self.features, "by_row", False):
+            return jax.vmap(partial(self.loss, params))(support, query)
+        examples = jax.vmap(together)(support, query)
+        x = examples.x.reshape(-1, *examples.x.shape[2:])
+        seen = _projected(params, self._phi(params, x, examples.mask.reshape(-1)))
+        design, mean = (leaf.reshape(*examples.mask.shape, -1) for leaf in seen)
+        return jax.vmap(partial(self._loss, params))(design, mean, support, query)
+
+    def _loss(
+        self,
+        params: HeadParams,
+        design: Float[Array, "examples width"],
+        mean: Float[Array, "examples outputs"],
+        support: Examples,
+        query: Examples,
+    ) -> tuple[Float[Array, ""], TaskResult]:
+        examples = together(support, query)
+        # Of the prediction nobody wants a gradient; who does not want it at all does not pay.
+        judged = self._judged(*jax.lax.stop_gradient((params, design, mean)), support, query)
+        design, residual = self._told(design, mean, examples)
+        diagonal = self._diagonal(params, design, examples.mask)
+        count = jnp.sum(examples.mask).astype(design.dtype)
+        whole = student_evidence(design, diagonal, residual, _freedom(params), count)
+        loss = -whole / jnp.maximum(count, 1)
         return loss, TaskResult(loss, judged.predictive.mean)
 
     def evidence(self, params: HeadParams, examples: Examples) -> Float[Array, ""]:
@@ -148,7 +183,7 @@ class BayesianHead:
         if self.classes:
             return self._left_out(params, cholesky, residual, examples)
         whitened = solve_triangular(cholesky, residual, lower=True)
-        return _student(params, cholesky, whitened, jnp.sum(examples.mask))
+        return log_student(_freedom(params), cholesky, whitened, jnp.sum(examples.mask))
 
     def adapt(self, params: HeadParams, support: Examples) -> HeadPosterior:
         design, residual = self._seen(params, support)
@@ -170,9 +205,9 @@ class BayesianHead:
             return Predictive(mean, jnp.zeros_like(mean), jnp.zeros_like(mean))
         params = posterior.params
         phi = self._phi(params, query_x, query_mask)
-        design = phi @ params.factor
+        design, mean = _projected(params, phi)
         cross = design @ posterior.design.T
-        mean = phi @ params.location + cross @ posterior.weights
+        mean = mean + cross @ posterior.weights
         explained = solve_triangular(posterior.cholesky, cross.T, lower=True)
         unknown = jnp.sum(jnp.square(design), axis=-1) - jnp.sum(jnp.square(explained), axis=0)
         return self._spread(params, mean, unknown, posterior.scale, posterior.freedom)
@@ -186,19 +221,30 @@ class BayesianHead:
                 whole=self.evidence(params, together(support, query)),
                 predictive=self.predict(posterior, query.x, query.mask),
             )
+        examples = together(support, query)
+        seen = _projected(params, self._phi(params, examples.x, examples.mask))
+        return self._judged(params, *seen, support, query)
+
+    def _judged(
+        self,
+        params: HeadParams,
+        design: Float[Array, "examples width"],
+        mean: Float[Array, "examples outputs"],
+        support: Examples,
+        query: Examples,
+    ) -> Judgement:
         examples, first = together(support, query), support.mask.shape[0]
-        phi = self._phi(params, examples.x, examples.mask)
-        design, residual = self._seen(params, examples, phi)
-        cholesky = jnp.linalg.cholesky(self._kernel(params, design, examples.mask))
+        design, residual = self._told(design, mean, examples)
+        cholesky = factored(self._kernel(params, design, examples.mask))
         whitened = solve_triangular(cholesky, residual, lower=True)
         seen = jnp.sum(support.mask)
         scale, freedom = self._scale(params, jnp.sum(jnp.square(whitened[:first]), axis=0), seen)
         explained = cholesky[first:, :first]
-        mean = phi[first:] @ params.location + explained @ whitened[:first]
+        mean = mean[first:] + explained @ whitened[:first]
         unknown = jnp.sum(jnp.square(design[first:]), -1) - jnp.sum(jnp.square(explained), -1)
         return Judgement(
-            support=_student(params, cholesky[:first, :first], whitened[:first], seen),
-            whole=_student(params, cholesky, whitened, jnp.sum(examples.mask)),
+            support=log_student(_freedom(params), cholesky[:first, :first], whitened[:first], seen),
+            whole=log_student(_freedom(params), cholesky, whitened, jnp.sum(examples.mask)),
             predictive=self._spread(params, mean, unknown, scale, freedom),
         )
 
@@ -211,20 +257,25 @@ class BayesianHead:
         return jnp.concatenate([*parts, jnp.ones((x.shape[0], 1))], axis=1)
 
     def _seen(
-        self,
-        params: HeadParams,
-        examples: Examples,
-        phi: Float[Array, "examples width"] | None = None,
+        self, params: HeadParams, examples: Examples
     ) -> tuple[Float[Array, "examples width"], Float[Array, "examples outputs"]]:
         """Phi L and the residuals of the prior mean, zero for padding."""
-        if phi is None:
-            phi = self._phi(params, examples.x, examples.mask)
+        phi = self._phi(params, examples.x, examples.mask)
+        return self._told(*_projected(params, phi), examples)
+
+    def _told(
+        self,
+        design: Float[Array, "examples width"],
+        mean: Float[Array, "examples outputs"],
+        examples: Examples,
+    ) -> tuple[Float[Array, "examples width"], Float[Array, "examples outputs"]]:
+        """The same from what the last layer makes of the features."""
         if self.classes:
             residual = jax.nn.one_hot(examples.y, self.outputs) - 1 / self.outputs
         else:
-            residual = examples.y - phi @ params.location
+            residual = examples.y - mean
         real = examples.mask[:, None]
-        return jnp.where(real, phi @ params.factor, 0), jnp.where(real, residual, 0)
+        return jnp.where(real, design, 0), jnp.where(real, residual, 0)
 
     def _kernel(
         self,
@@ -233,10 +284,17 @@ class BayesianHead:
         mask: Bool[Array, " examples"],
     ) -> Float[Array, "examples examples"]:
         """K, with ones on the diagonal where there is padding: it then adds nothing."""
-        kernel = design @ design.T
+        return design @ design.T + jnp.diag(self._diagonal(params, design, mask))
+
+    def _diagonal(
+        self,
+        params: HeadParams,
+        design: Float[Array, "examples width"],
+        mask: Bool[Array, " examples"],
+    ) -> Float[Array, " examples"]:
+        """What K has on its diagonal beside Phi L L' Phi'."""
         largest = jax.lax.stop_gradient(jnp.max(jnp.sum(jnp.square(design), axis=-1)))
-        noise = _noise(params) + JITTER * largest
-        return kernel + jnp.diag(jnp.where(mask, noise, 1.0))
+        return jnp.where(mask, _noise(params) + JITTER * largest, 1.0)
 
     def _scale(
         self, params: HeadParams, squared: Float[Array, " outputs"], count: Array
@@ -281,27 +339,18 @@ class BayesianHead:
         return -jnp.sum(jnp.where(examples.mask, losses, 0))
 
 
+def _projected(
+    params: HeadParams, phi: Float[Array, "examples width"]
+) -> tuple[Float[Array, "examples width"], Float[Array, "examples outputs"]]:
+    """Phi L and Phi m, by one product: the second one is too thin for one of its own."""
+    both = phi @ jnp.concatenate([params.factor, params.location], axis=1)
+    width = params.factor.shape[1]
+    return both[:, :width], both[:, width:]
+
+
 def _noise(params: HeadParams) -> Float[Array, ""]:
     return SMALLEST_NOISE + jnp.exp(2 * params.log_noise)
 
 
 def _freedom(params: HeadParams) -> Float[Array, ""]:
     return LEAST_FREEDOM + jnp.exp(params.log_scale)
-
-
-def _student(
-    params: HeadParams,
-    cholesky: Float[Array, "examples examples"],
-    whitened: Float[Array, "examples outputs"],
-    count: Array,
-) -> Float[Array, ""]:
-    """Log-density of the multivariate t, summed over the outputs; padding adds nothing to it."""
-    freedom = _freedom(params)
-    squared = jnp.sum(jnp.square(whitened), axis=0)
-    constant = (
-        jax.lax.lgamma((freedom + count) / 2)
-        - jax.lax.lgamma(freedom / 2)
-        - count / 2 * jnp.log(freedom * math.pi)
-        - jnp.sum(jnp.log(jnp.diag(cholesky)))
-    )
-    return jnp.sum(constant - (freedom + count) / 2 * jnp.log1p(squared / freedom))

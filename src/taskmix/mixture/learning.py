@@ -13,7 +13,7 @@ from taskmix.mixture.explaining import UNLIKE, described, examples, judge
 from taskmix.mixture.members import Member, changed, row
 from taskmix.mixture.parting import is_parting
 from taskmix.mixture.reference import Reference, Scores
-from taskmix.mixture.reservoir import Reservoir, put
+from taskmix.mixture.reservoir import offered, put
 from taskmix.mixture.settings import RESCORED, OnlineSettings
 from taskmix.mixture.state import HELD, EStep, OnlineState
 from taskmix.tasks import TaskBatch
@@ -149,11 +149,10 @@ def with_kept(
     """The members with those tasks of the batch that come into their samples."""
     reservoir, reference = members.reservoir, members.reference
     if learner.reservoir:
-        offer = jax.vmap(Reservoir.offer, in_axes=(0, None, 0, 0))
-        reservoir, _ = offer(reservoir, batch, held.T, keys[:, 0])
+        reservoir, _ = offered(reservoir, (), batch, (), held.T, keys[:, 0])
     if learner.reference:
-        refer = jax.vmap(Reference.offer, in_axes=(0, None, 0, 0, 0))
-        reference = refer(reference, batch, scores, sampled.T, keys[:, 1])
+        sample, kept = reference.sample, reference.scores
+        reference = Reference(*offered(sample, kept, batch, scores, sampled.T, keys[:, 1]))
     return dataclasses.replace(members, reservoir=reservoir, reference=reference)
 
 

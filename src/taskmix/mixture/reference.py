@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int
 
-from taskmix.mixture.reservoir import Reservoir, put
+from taskmix.mixture.reservoir import Reservoir
 from taskmix.tasks import TaskBatch
 
 LEAST = 20
@@ -57,13 +58,6 @@ class Reference(eqx.Module):
 
     def enough(self) -> Bool[Array, "*clusters"]:
         return self.count() >= LEAST
-
-    def offer(
-        self, batch: TaskBatch, scores: Scores, where: Bool[Array, " tasks"], key: Key[Array, ""]
-    ) -> Reference:
-        """Offer the tasks ``where`` asked, with their scores."""
-        sample, place = self.sample.offer(batch, where, key)
-        return Reference(sample, put(self.scores, place, scores))
 
     def drop(self, where: Bool[Array, " places"]) -> Reference:
         return Reference(self.sample.drop(where), self.scores)
@@ -108,8 +102,9 @@ class Reference(eqx.Module):
 
     def _tail(self, own: Float[Array, " places"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Where the lowest tenth of the scores begins, and their mean distance from there."""
-        ordered = jnp.sort(jnp.where(self.known, own, EXTREME))
-        tenth = ordered[jnp.floor(TAIL * self.count()).astype(int)]
+        lowest = min(math.floor(TAIL * own.shape[0]) + 2, own.shape[0])
+        ordered, _ = jax.lax.top_k(-jnp.where(self.known, own, EXTREME), lowest)
+        tenth = -ordered[jnp.floor(TAIL * self.count()).astype(int)]
         beyond = self.known & (own < tenth)
         distance = jnp.sum(jnp.where(beyond, tenth - own, 0))
         return tenth, distance / jnp.maximum(jnp.sum(beyond), 1)

@@ -64,7 +64,13 @@ class Rehearsal:
             params, state = carry
             tasks, each = self._with_kept(new, weights, reservoir, again, key)
             gradient, results = mean_gradient(
-                task_model, task_model.loss, params, tasks.support, tasks.query, weights=each
+                task_model,
+                task_model.loss,
+                params,
+                tasks.support,
+                tasks.query,
+                weights=each,
+                task_losses=getattr(task_model, "losses", None),
             )
             steps, state = optimiser.update(gradient, state, params)
             params = jax.tree.map(lambda p, step: p + size * step, params, steps)

@@ -43,21 +43,25 @@ class Reservoir(eqx.Module):
         drawn from 1..s, and nowhere if that is beyond the last. Nowhere is a number that is no
         place: writing there changes nothing.
         """
+        place = self.place(where, key)
+        new = batch.without_hints(), jnp.ones(where.shape, dtype=bool)
+        tasks, filled = put((self.tasks, self.filled), place, new)
+        return Reservoir(tasks, filled, self.offered + jnp.sum(where)), place
+
+    def place(self, where: Bool[Array, " tasks"], key: Key[Array, ""]) -> Int[Array, " tasks"]:
+        """To which place each of these tasks comes."""
         count = where.shape[0]
         number = self.offered + jnp.cumsum(where) - where
         drawn = jnp.floor(jax.random.uniform(key, (count,)) * (number + 1)).astype(int)
-        empty = jnp.argsort(self.filled, stable=True)
         rank = (jnp.cumsum(where) - where).astype(int)
-        free = self.places - jnp.sum(self.filled)
-        place = jnp.where(rank < free, empty[jnp.minimum(rank, self.places - 1)], drawn)
+        # Empty places by their numbers: before the one of a rank, as many are empty as it says.
+        until = jnp.cumsum(~self.filled)
+        empty = jnp.sum(until <= rank[:, None], axis=1)
+        place = jnp.where(rank < until[-1], empty, drawn)
         place = jnp.where(where, place, self.places)
         # Of two tasks that come to the same place the later one stays there.
         later = jnp.triu(place[:, None] == place, k=1)
-        place = jnp.where(jnp.any(later, axis=1), self.places, jnp.minimum(place, self.places))
-        tasks, filled = put(
-            (self.tasks, self.filled), place, (batch.without_hints(), jnp.ones(count, dtype=bool))
-        )
-        return Reservoir(tasks, filled, self.offered + jnp.sum(where)), place
+        return jnp.where(jnp.any(later, axis=1), self.places, jnp.minimum(place, self.places))
 
     def draw(
         self, key: Key[Array, ""], count: int, where: Bool[Array, " places"] | None = None
@@ -67,8 +71,8 @@ class Reservoir(eqx.Module):
         Where there are too few, the others are padding. ``where`` leaves places out.
         """
         usable = self.filled if where is None else self.filled & where
-        order = jnp.argsort(jnp.where(usable, jax.random.uniform(key, usable.shape), 2.0))
-        chosen = order[:count]
+        drawn = jnp.where(usable, jax.random.uniform(key, usable.shape), 2.0)
+        _, chosen = jax.lax.top_k(-drawn, count)
         return jax.tree.map(lambda leaf: leaf[chosen], self.tasks), usable[chosen]
 
     def drop(self, where: Bool[Array, " places"]) -> Reservoir:
@@ -76,6 +80,43 @@ class Reservoir(eqx.Module):
         filled = self.filled & ~where
         share = jnp.sum(filled) / jnp.maximum(jnp.sum(self.filled), 1)
         return Reservoir(self.tasks, filled, self.offered * share)
+
+
+def offered(
+    samples: Reservoir,
+    beside: PyTree,
+    batch: TaskBatch,
+    new: PyTree,
+    where: Bool[Array, "rows tasks"],
+    keys: Key[Array, " rows"],
+) -> tuple[Reservoir, PyTree]:
+    """``offer`` to every row of samples, and ``new`` (rows, tasks) put ``beside`` those that come.
+
+    A loop over what comes into a sample, which are few tasks: all else stays where it is in memory.
+    """
+    place = jax.vmap(Reservoir.place)(samples, where, keys)
+    tasks, places = where.shape[1], samples.places
+
+    def write(carry: tuple[PyTree, Array]) -> tuple[PyTree, Array]:
+        kept, waiting = carry
+        first = jnp.argmax(waiting)
+        own, task = first // tasks, first % tasks
+        one = jax.tree.map(lambda leaf: leaf[task], batch.without_hints())
+        one = (one, jnp.asarray(True), jax.tree.map(lambda leaf: leaf[own, task], new))
+
+        def written(leaf: Array, value: Array) -> Array:
+            start = (own, place[own, task], *(0,) * value.ndim)
+            return jax.lax.dynamic_update_slice(leaf, value[None, None], start)
+
+        return jax.tree.map(written, kept, one), waiting & (jnp.arange(waiting.size) != first)
+
+    kept, _ = jax.lax.while_loop(
+        lambda carry: jnp.any(carry[1]),
+        write,
+        ((samples.tasks, samples.filled, beside), place.reshape(-1) < places),
+    )
+    tasks_kept, filled, beside = kept
+    return Reservoir(tasks_kept, filled, samples.offered + jnp.sum(where, axis=1)), beside
 
 
 def put(tree: PyTree, place: Int[Array, " some"], new: PyTree) -> PyTree:

@@ -40,10 +40,15 @@ class Widths(eqx.Module):
         some, usable = (
             leaf.reshape(leaf.shape[0], -1) for leaf in (some, jnp.broadcast_to(usable, some.shape))
         )
-        rank = jnp.cumsum(usable, axis=1) - usable
-        place = jnp.where(usable, (self.seen[:, None] + rank).astype(int) % KEPT, KEPT)
-        put = jax.vmap(lambda ring, place, new: ring.at[place].set(new, mode="drop"))
-        return Widths(put(self.residuals, place, some), self.seen + jnp.sum(usable, axis=1))
+        count = jnp.sum(usable, axis=1, keepdims=True)
+        # Every place looks for what comes there: to write to scattered places takes a loop.
+        first = (jnp.arange(KEPT) - self.seen[:, None].astype(int)) % KEPT
+        last = first + KEPT * jnp.maximum((count - 1 - first) // KEPT, 0)
+        order = jnp.argsort(~usable, axis=1, stable=True)
+        ordered = jnp.take_along_axis(some, order, axis=1)
+        new = jnp.take_along_axis(ordered, jnp.minimum(last, some.shape[1] - 1), axis=1)
+        residuals = jnp.where(first < count, new, self.residuals)
+        return Widths(residuals, self.seen + count[:, 0])
 
     def levels(self) -> Float[Array, "parts levels"]:
         """Half the width of the intervals of ``LEVELS``; normal where too little is known."""

@@ -49,6 +49,8 @@ class MLP:
     """What inputs are divided by."""
 
     one_at_a_time = False
+    by_row = True
+    """What it makes of an example depends on no other."""
 
     def __post_init__(self) -> None:
         if min(self.inputs, self.outputs, *self.hidden) < 1:
