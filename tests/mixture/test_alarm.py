@@ -7,6 +7,8 @@ import pytest
 import scipy.stats
 
 from taskmix.mixture.alarm import FADING, FEWEST, MOST, RATES, STAKES, Alarm, winnings
+from taskmix.mixture.settings import OnlineSettings
+from taskmix.mixture.vigilance import AT_ONCE
 
 HALF = RATES.index(0.5)
 ONE = np.float32(scipy.stats.norm.cdf(-1.0))
@@ -183,3 +185,15 @@ def test_forgetting_begins_the_windows_of_the_named_clusters_anew():
     assert not after.weight[0].any()
     np.testing.assert_array_equal(after.total[1], before.total[1])
     assert after.wealth == before.wealth
+
+
+def test_two_batches_of_four_tasks_can_raise_the_alarm_through_a_cluster_not_in_use():
+    """One cannot, however low they rank; images come four at a time, beside 40 that are kept."""
+    settings, alarm = OnlineSettings(), Alarm.begin(1)
+    lowest = []
+    for ranks in [*[(ONE, 1 - ONE, ONE, 1 - ONE)] * 20, *[(0.0,) * 4] * 2]:
+        alarm = observed(alarm, *ranks)
+        lowness = alarm.lowness(jnp.array([40]), settings.wander)
+        lowest.append(float(lowness[0, :AT_ONCE].max()))
+    assert max(lowest[:-2]) < 1
+    assert lowest[-2] < settings.lowness < lowest[-1]

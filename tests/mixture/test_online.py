@@ -18,10 +18,12 @@ from taskmix.adaptation import BayesianHead
 from taskmix.baselines import SingleModel
 from taskmix.mixture import OnlineMixture
 from taskmix.mixture.explaining import explained, predicted
+from taskmix.mixture.growth import begun
 from taskmix.mixture.learning import learned
 from taskmix.mixture.reference import Reference, Scores
 from taskmix.mixture.reservoir import Reservoir
-from taskmix.mixture.trial import EASIER, Trial
+from taskmix.mixture.trial import EASIER, FRESH, Trial
+from taskmix.mixture.vigilance import bets, scouted
 from taskmix.models import MLP
 from taskmix.streams import FunctionStream, consecutive
 from taskmix.tasks import Hints
@@ -396,6 +398,30 @@ def test_a_newborn_is_the_candidate_as_it_has_learned(step, state, batch):
     )
 
 
+@pytest.mark.parametrize("inherits", [False, True])
+def test_a_candidate_for_what_is_new_begins_at_random_or_as_a_cluster_in_use(
+    state, batch, inherits
+):
+    learner = dataclasses.replace(ALONE, inherits=inherits)
+    after = jax.jit(partial(begun, learner))(state, batch, KEY, jnp.asarray(True))
+    last, *clusters = (
+        jax.tree.map(lambda leaf, row=row: leaf[row], state_.members.params)
+        for state_, row in [(after, 4), *((state, row) for row in range(3))]
+    )
+    assert after.trial.origin == FRESH
+    assert any(bool(eqx.tree_equal(last, one)) for one in clusters) == inherits
+    assert not after.members.reservoir.filled[-1].any()
+
+
+def test_without_a_scout_nothing_is_bet_and_nothing_moves(state, batch):
+    learner = dataclasses.replace(ALONE, scouting=0)
+    seen = explained(learner, state, batch, batch.real)
+    won, betting = bets(learner, state, batch, seen, state.alive)
+    assert (float(won), bool(betting)) == (0.0, False)
+    after = scouted(learner, state, batch, seen, batch.real)
+    chex.assert_trees_all_equal(after, state.scout)
+
+
 def test_nothing_is_born_without_room(step, state, batch):
     copied = partial(jax.tree.map, lambda leaf: leaf.at[3].set(leaf[0]))
     full = dataclasses.replace(
@@ -527,6 +553,7 @@ def test_without_a_boundary_nothing_is_opened(told, batches):
         ("false_alarms", 0.0),
         ("false_alarms", 1.0),
         ("lowness", float("nan")),
+        ("scouting", -1),
         ("settled", 0.0),
         ("reservoir", -1),
         ("reference", -1),

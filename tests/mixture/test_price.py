@@ -79,7 +79,7 @@ def batch():
 
 @pytest.fixture(scope="module")
 def after(batch):
-    """The state after births were looked at, of one with the scout at its second cluster."""
+    """The state after births were looked at, of one that had most tasks for its second cluster."""
     begin = LEARNER.init(KEY, batch)
     params = jax.tree.map(
         lambda leaf: leaf + jnp.arange(3.0).reshape(-1, *[1] * (leaf.ndim - 1)),
@@ -90,7 +90,7 @@ def after(batch):
         members=dataclasses.replace(begin.members, params=params),
         alive=jnp.ones(2, dtype=bool),
         age=jnp.full(2, 500.0),
-        scout=dataclasses.replace(begin.scout, home=jnp.asarray(1)),
+        counts=jnp.array([3.0, 7.0, 90.0]),
     )
 
     @jax.jit

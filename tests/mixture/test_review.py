@@ -27,8 +27,13 @@ def background(support: Examples, query: Examples):
     return jnp.asarray(BLANK)
 
 
-REDUNDANT = jax.jit(partial(redundant, judge, background), static_argnames="worth")
-LOSSES = jax.jit(partial(losses, judge, background))
+def alike(tasks: TaskBatch):
+    """Inputs that are as likely for three clusters, a candidate and the background."""
+    return jnp.zeros((tasks.query.mask.shape[0], 5))
+
+
+REDUNDANT = jax.jit(partial(redundant, judge, background, alike), static_argnames="worth")
+LOSSES = jax.jit(partial(losses, judge, background, alike))
 
 
 def tasks_of(*rows) -> TaskBatch:
@@ -62,6 +67,20 @@ TWINS = members_of([0.0, 0.0, 9.0], [[0.0, 0.1], [0.0, 0.2], [9.0, 9.1]], [70.0,
 
 def test_of_twins_the_one_that_has_learned_less_goes():
     assert gone(TWINS) == [False, True, False]
+
+
+def test_twins_whose_inputs_differ_stay():
+    """Each one's tasks are 3 nats less likely for the other, which is more than they are worth."""
+
+    def apart(tasks: TaskBatch):
+        first = tasks.query.y[:, 0] < 0.15
+        of_first = jnp.where(first, 0.0, -3.0)
+        return jnp.concatenate([of_first, -3 - of_first, *[jnp.full_like(of_first, -99)] * 2], 1)
+
+    twins = members_of([0.1, 0.1], [[0.0, 0.1], [0.2, 0.2]], [70.0, 50.0])
+    alive = jnp.ones(2, dtype=bool)
+    assert redundant(judge, background, apart, twins, alive, alive, 1.0).tolist() == [False, False]
+    assert redundant(judge, background, alike, twins, alive, alive, 1.0).tolist() == [False, True]
 
 
 def test_clusters_that_are_needed_stay():
@@ -117,7 +136,17 @@ def test_purging_drops_the_tasks_that_a_newborn_explains_better():
     )
     centre = jnp.asarray(0.0)
     member = Member(centre, None, centre, reservoir, reference, jnp.zeros(()))
-    found = purged(judge, member, jnp.asarray(10.0))
+    found = purged(judge, member, jnp.asarray(10.0), lambda tasks: jnp.zeros(8))
     assert found.reservoir.filled.tolist() == [True, True, False, False]
     assert found.reservoir.offered == 20
     assert found.reference.known.tolist() == [False, True, True, True]
+
+
+def test_purging_keeps_tasks_whose_inputs_are_not_those_of_the_newborn():
+    tasks = tasks_of(0.0, 9.0)
+    reservoir = Reservoir(tasks, jnp.ones(2, dtype=bool), jnp.asarray(2.0))
+    reference = Reference(reservoir, Scores(jnp.zeros(2), jnp.zeros(2)))
+    member = Member(0.0, None, jnp.asarray(0.0), reservoir, reference, jnp.zeros(()))
+    found = purged(judge, member, jnp.asarray(10.0), lambda tasks: jnp.full(4, -100.0))
+    assert found.reservoir.filled.all()
+    assert found.reference.known.all()

@@ -154,6 +154,10 @@ class ImageTasks:
             head_rate=self.head_rate,
             kept=KEPT,
             rehearsed=REHEARSED,
+            # What images look like gives a change away, and what an encoder has learned from
+            # one kind of images helps with the next.
+            inherits=True,
+            scouting=0,
             # As Ravi and Larochelle have it.
             rule_updates=12 if self.shot == 1 else 8,
             head="ridge-head",

@@ -83,7 +83,9 @@ def _online(**fixed: Any) -> Recipe:
         OnlineMixture,
         _CLUSTERS,
         fixed,
-        suggested={"reservoir": "kept", "reference": "kept"} | _REHEARSAL,
+        suggested={"reservoir": "kept", "reference": "kept"}
+        | _REHEARSAL
+        | _taking("inherits", "scouting"),
         instead={"gradient": "calibrated-gradient"},
         fitting=True,
     )

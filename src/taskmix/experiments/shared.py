@@ -52,6 +52,10 @@ class Shared:
     """Tasks that may be kept at a time, as images are large; None: as many as a learner likes."""
     rehearsed: int | None = None
     """Kept tasks that an update may learn from again; None: as many as a learner likes."""
+    inherits: bool | None = None
+    """Whether new clusters begin as the one in use is; None: as a learner likes."""
+    scouting: int | None = None
+    """Updates of a mixture's scout per batch; None: as a learner likes."""
     rule_updates: int | None = None
     """Updates that a learned rule takes on a support set; None: as a learner likes."""
     warming: int | None = None

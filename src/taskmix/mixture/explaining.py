@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from taskmix.adaptation import Judgement, Predictive
 from taskmix.adaptation.task_model import over_rows
 from taskmix.likelihood import Categorical, input_statistics, masked_mean
+from taskmix.mixture.inputs import WHOLE
 from taskmix.mixture.members import of_living, row
 from taskmix.mixture.reference import Reference, Scores
 from taskmix.mixture.settings import OnlineSettings
@@ -42,8 +43,16 @@ def described(learner: OnlineSettings, tasks: TaskBatch) -> tuple[Array, Array]:
     """Statistics of the inputs of support sets, and of whole tasks."""
     x = jnp.concatenate([tasks.support.x, tasks.query.x], axis=1)
     mask = jnp.concatenate([tasks.support.mask, tasks.query.mask], axis=1)
-    describe = partial(input_statistics, learner.likelihood)
+    # Networks of images have tasks one after the other, and so has what describes the images.
+    describe = over_rows(learner.task_model, partial(input_statistics, learner.likelihood))
     return describe(tasks.support.x, tasks.support.mask), describe(x, mask)
+
+
+def of_inputs(
+    learner: OnlineSettings, state: OnlineState, tasks: TaskBatch
+) -> Float[Array, "tasks rows"]:
+    """Log-density of the inputs of whole tasks under every member, and last the background."""
+    return state.inputs.log_density(described(learner, tasks)[1], WHOLE)
 
 
 def explained(learner: OnlineSettings, state: OnlineState, batch: TaskBatch, real: Array) -> EStep:

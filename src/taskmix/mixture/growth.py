@@ -8,13 +8,13 @@ from functools import partial
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from taskmix.mixture.alarm import Alarm
-from taskmix.mixture.explaining import judge
+from taskmix.mixture.explaining import judge, of_inputs
 from taskmix.mixture.inputs import Inputs
 from taskmix.mixture.joining import nearest
-from taskmix.mixture.members import changed, row, with_row
+from taskmix.mixture.members import Member, changed, row, with_row
 from taskmix.mixture.parting import half, is_parting
 from taskmix.mixture.review import purged, redundant
 from taskmix.mixture.settings import OnlineSettings
@@ -70,7 +70,7 @@ def births(
     # What is not learned from nothing may be learned by a copy of what comes nearest to it.
     forked = state.alarm.raised & (state.alarm.since == learner.patience)
     forked &= (trial.origin == FRESH) & (trial.evidence <= learner.certainty) & ~born
-    forked &= learner.mature(state)[state.scout.home]
+    forked &= jnp.any(learner.mature(state))
     due = (born | over | (sounded & ~worthy) | forked) & jnp.any(batch.real)
     tries = jnp.where(born, 0, trial.tries + (trial.origin != JOINED))
     state = dataclasses.replace(
@@ -85,11 +85,15 @@ def promoted(learner: OnlineSettings, state: OnlineState) -> OnlineState:
     clusters = state.alive.size
     free = jnp.argmin(state.alive)
     newborn = row(state.members, clusters)
-    members = changed(
-        state.members,
-        lambda _, member: purged(partial(judge, learner), member, newborn.averaged),
-        jnp.append(state.alive, False),
-    )
+
+    def without(index: Int[Array, ""], member: Member) -> Member:
+        def nearer(tasks: TaskBatch) -> Float[Array, " tasks"]:
+            likely = of_inputs(learner, state, tasks)
+            return likely[:, clusters] - likely[:, index]
+
+        return purged(partial(judge, learner), member, newborn.averaged, nearer)
+
+    members = changed(state.members, without, jnp.append(state.alive, False))
     chosen = jnp.arange(clusters + 1) == free
     alarm = state.alarm.forget(chosen[:-1])
     begun = Alarm.begin(clusters, raised=True)
@@ -118,21 +122,26 @@ def begun(
     fresh: Bool[Array, ""],
     forked: Bool[Array, ""],
 ) -> OnlineState:
-    """A new candidate: at random, or a copy of a grown-up cluster that is in use."""
+    """A new candidate: at random, or a copy of a grown-up cluster that is in use.
+
+    One that inherits is such a copy too, which takes its tasks as if it had begun at random.
+    """
     clusters = state.alive.size
     init_key, parent_key, origin_key = jax.random.split(key, 3)
     mature = learner.mature(state)
     use = jnp.where(mature, jnp.log(state.counts[:-1] + 1e-3), -1e3)
     parent = jax.random.categorical(parent_key, use)
-    fresh |= state.alarm.raised | ~jnp.any(mature)
+    known = jnp.any(mature)
+    fresh |= state.alarm.raised | ~known
     # With a single cluster there is nothing to join.
     kinds = jnp.where(jnp.sum(mature) > 1, 4, 3)
     origin = jnp.where(fresh, FRESH, jax.random.randint(origin_key, (), 0, kinds))
     origin = jnp.where(forked, FORKED, origin)
-    parent = jnp.where(forked, state.scout.home, parent)
+    parent = jnp.where(forked, jnp.argmax(use), parent)
     partner = nearest(learner, state, parent, mature) if learner.reservoir else parent
+    at_random = (origin == FRESH) & ~(known & learner.inherits)
     params = jax.tree.map(
-        lambda new, rows: jnp.where(origin == FRESH, new, rows[parent]),
+        lambda new, rows: jnp.where(at_random, new, rows[parent]),
         learner.task_model.init(init_key),
         state.members.params,
     )
@@ -175,6 +184,7 @@ def reviewed(learner: OnlineSettings, state: OnlineState, due: Bool[Array, ""]) 
         gone = redundant(
             partial(judge, learner),
             partial(state.background.evidence, learner.likelihood),
+            partial(of_inputs, learner, state),
             state.members,
             state.alive,
             still | abandoned,

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from taskmix.mixture.explaining import described, judge
+from taskmix.mixture.explaining import judge, of_inputs
 from taskmix.mixture.members import Member, of_living, row, with_row
 from taskmix.mixture.reference import Reference
 from taskmix.mixture.reservoir import Reservoir
@@ -78,8 +78,8 @@ def _judged(learner: OnlineSettings, state: OnlineState) -> OnlineState:
         own, theirs = evidence_under(
             partial(judge, learner), sample.tasks, member.averaged, candidate
         )
-        _, of_inputs = state.inputs.log_densities(*described(learner, sample.tasks))
-        ahead = own - theirs + of_inputs[:, owner] - of_inputs[:, clusters]
+        likely = of_inputs(learner, state, sample.tasks)
+        ahead = own - theirs + likely[:, owner] - likely[:, clusters]
         count = jnp.maximum(jnp.sum(sample.filled), 1)
         return jnp.sum(jnp.where(sample.filled, ahead, 0)) / count
 

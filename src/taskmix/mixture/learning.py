@@ -14,7 +14,7 @@ from taskmix.mixture.members import Member, changed, row
 from taskmix.mixture.parting import is_parting
 from taskmix.mixture.reference import Reference, Scores
 from taskmix.mixture.reservoir import offered, put
-from taskmix.mixture.settings import RESCORED, OnlineSettings
+from taskmix.mixture.settings import OnlineSettings
 from taskmix.mixture.state import HELD, EStep, OnlineState
 from taskmix.tasks import TaskBatch
 
@@ -163,7 +163,7 @@ def rescored(
     if not learner.reference:
         return members
     sample = members.reference.sample
-    some = (state.iteration * RESCORED + jnp.arange(min(RESCORED, sample.places))) % sample.places
+    some = (state.iteration * learner.rescored + jnp.arange(learner.rescored)) % sample.places
 
     def one(index: Int[Array, ""], scores: Scores) -> Scores:
         tasks = jax.tree.map(lambda leaf: leaf[index, some], sample.tasks)

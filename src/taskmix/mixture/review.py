@@ -17,16 +17,26 @@ REVIEWED = 50
 """Tasks of each cluster that are looked at."""
 
 Judge = Callable[[PyTree, TaskBatch], Judgement]
+OfInputs = Callable[[TaskBatch], Float[Array, "tasks rows"]]
+"""Log-density of the inputs of tasks under every cluster, and last under the background."""
 
 
-def purged(judge: Judge, member: Member, newborn: PyTree) -> Member:
-    """A member without the kept tasks that a newborn explains better."""
+def purged(
+    judge: Judge,
+    member: Member,
+    newborn: PyTree,
+    nearer: Callable[[TaskBatch], Float[Array, " tasks"]],
+) -> Member:
+    """A member without the kept tasks that a newborn explains better.
+
+    ``nearer`` says by how much their inputs are likelier for the newborn.
+    """
     reservoir, reference = member.reservoir, member.reference
     tasks = jax.tree.map(
         lambda *parts: jnp.concatenate(parts), reservoir.tasks, reference.sample.tasks
     )
     own, theirs = evidence_under(judge, tasks, member.averaged, newborn)
-    better = theirs > own
+    better = theirs + nearer(tasks) > own
     return dataclasses.replace(
         member,
         reservoir=reservoir.drop(better[: reservoir.places]),
@@ -46,6 +56,7 @@ def evidence_under(
 def redundant(
     judge: Judge,
     background: Callable[[Examples, Examples], Float[Array, ""]],
+    of_inputs: OfInputs,
     members: Member,
     alive: Bool[Array, " clusters"],
     judged: Bool[Array, " clusters"],
@@ -56,7 +67,7 @@ def redundant(
     Of several it is the one that has learned for the shortest time: of twins the older one
     stays. The last cluster never goes.
     """
-    lost = losses(judge, background, members, alive)
+    lost = losses(judge, background, of_inputs, members, alive)
     unneeded = alive & judged & (lost < worth)
     least = jnp.argmin(jnp.where(unneeded, members.updates[: alive.size], jnp.inf))
     return (jnp.arange(alive.size) == least) & unneeded & (jnp.sum(alive) > 1)
@@ -65,6 +76,7 @@ def redundant(
 def losses(
     judge: Judge,
     background: Callable[[Examples, Examples], Float[Array, ""]],
+    of_inputs: OfInputs,
     members: Member,
     alive: Bool[Array, " clusters"],
 ) -> Float[Array, " clusters"]:
@@ -79,8 +91,10 @@ def losses(
         params = row(members.averaged, model)
         return of_living(lambda owner: judge(params, row(tasks, owner)).whole, alive)
 
-    every = jnp.where(alive[:, None, None], of_living(under, alive), -jnp.inf)
-    blank = jax.vmap(jax.vmap(background))(tasks.support, tasks.query)
+    inputs = of_living(lambda owner: of_inputs(row(tasks, owner)), alive)
+    every = of_living(under, alive) + jnp.moveaxis(inputs[..., :clusters], -1, 0)
+    every = jnp.where(alive[:, None, None], every, -jnp.inf)
+    blank = jax.vmap(jax.vmap(background))(tasks.support, tasks.query) + inputs[..., -1]
     every = jnp.concatenate([every, blank[None]])
     own = jnp.arange(clusters + 1)[:, None, None] == jnp.arange(clusters)[:, None]
     lost = jnp.max(every, axis=0) - jnp.max(jnp.where(own, -jnp.inf, every), axis=0)

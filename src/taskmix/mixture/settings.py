@@ -20,8 +20,8 @@ from taskmix.mixture.state import OnlineState, Scout
 from taskmix.mixture.trial import FRESH, JOINED, Trial
 from taskmix.tasks import TaskBatch
 
-RESCORED = 10
-"""Reference tasks per batch that a cluster scores anew when it has learned."""
+RESCORED_WITHIN = 20
+"""Batches with tasks of a cluster within which it scores all of its reference anew."""
 SCOUT_HASTE = 2.5
 """How many times faster than a cluster the scout learns."""
 
@@ -72,12 +72,16 @@ class OnlineSettings:
     tried in vain."""
     split_worth: float = 10.0
     """The same of a cluster that parts from another, which serves its tasks already."""
+    inherits: bool = False
+    """Whether a candidate for what is new begins as the cluster in use is, and not at random."""
     keep_worth: float = 0.5
     """Nats per task that would be lost without a cluster for it to be kept."""
     review: int = 100
     """Batches between two looks for clusters that are no longer needed."""
     false_alarms: float = 1e-6
     """Bound on the share of tasks with which the scout raises a false alarm."""
+    scouting: int = 3
+    """Updates per batch of the scout; with 0 there is none, and ranks alone raise the alarm."""
     lowness: float = 6.0
     """Standard deviations below its reference at which a cluster's recent tasks raise the alarm."""
     wander: float = 0.05
@@ -102,7 +106,7 @@ class OnlineSettings:
         ):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be positive.")
-        for name in ("reservoir", "wander", "keep_worth", "reference", "held_out"):
+        for name in ("reservoir", "wander", "keep_worth", "reference", "held_out", "scouting"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be 0 or more.")
         for name in (
@@ -134,6 +138,11 @@ class OnlineSettings:
     @property
     def rehearsal(self) -> Rehearsal:
         return Rehearsal(1, self.rehearsed if self.reservoir else 0)
+
+    @property
+    def rescored(self) -> int:
+        """Reference tasks per batch that a cluster scores anew when it has learned."""
+        return -(-self.reference // RESCORED_WITHIN)
 
     def optimiser(self, haste: float = 1.0) -> optax.GradientTransformation:
         return annealed_optimiser(

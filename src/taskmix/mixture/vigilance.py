@@ -10,14 +10,14 @@ from taskmix.mixture.alarm import RATES, Alarm, winnings
 from taskmix.mixture.explaining import described, examples, judge
 from taskmix.mixture.members import row
 from taskmix.mixture.rehearsal import Rehearsal
-from taskmix.mixture.settings import RESCORED, SCOUT_HASTE, OnlineSettings
+from taskmix.mixture.settings import SCOUT_HASTE, OnlineSettings
 from taskmix.mixture.state import EStep, OnlineState, Scout
 from taskmix.tasks import TaskBatch
 
-SCOUT_STEPS = 3
-"""Updates of the scout per batch."""
 SCOUT_RETURN = 0.1
 """How much of the way back to its cluster the scout goes before each batch."""
+AT_ONCE = 2
+"""Windows, from the shortest on, that count for a cluster that is not in use."""
 COMPARED = 30
 """Reference tasks per batch that the scout is judged on beside the new ones."""
 
@@ -38,9 +38,10 @@ def alarmed(
     alarm = state.alarm.back_in_use(in_use)
     alarm = alarm.observe(seen.ranks, seen.best & judged, won, betting)
     # Some strays that come to a cluster are no change, nor is what a young one still has to
-    # learn to explain; half of a batch at once is.
+    # learn to explain; half of a batch at once is. Of a batch of four tasks alone not even the
+    # lowest ranks are proof, so that the window of two counts as well.
     in_use &= ~jnp.any(in_use & ~learner.mature(state))
-    at_once = (jnp.mean(seen.best, axis=0) > 0.5)[:, None] & (jnp.arange(len(RATES)) == 0)
+    at_once = (jnp.mean(seen.best, axis=0) > 0.5)[:, None] & (jnp.arange(len(RATES)) < AT_ONCE)
     low = alarm.lowness(known.count(), learner.wander)
     low = jnp.where(in_use[:, None] | at_once, low, 0)
     wealth = alarm.wealth / -jnp.log(learner.false_alarms)
@@ -54,11 +55,11 @@ def bets(
 ) -> tuple[Float[Array, ""], Bool[Array, ""]]:
     """What bets on the scout win with a batch, and whether there were any."""
     home, places = state.scout.home, learner.reference
-    if not places:
+    if not places or not learner.scouting:
         return jnp.zeros(()), jnp.asarray(False)
     reference = row(state.members.reference, home)
     # The places that were scored last, so that scores are those of the cluster as it is.
-    newest = state.iteration * RESCORED - 1 - jnp.arange(min(COMPARED, places))
+    newest = state.iteration * learner.rescored - 1 - jnp.arange(min(COMPARED, places))
     kept, scores, usable = row(
         (reference.sample.tasks, reference.scores.whole, reference.known), newest % places
     )
@@ -77,6 +78,8 @@ def scouted(
 ) -> Scout:
     """The scout after it has learned from the batch."""
     scout = state.scout
+    if not learner.scouting:
+        return scout
     home = jnp.argmax(jnp.where(state.alive, seen.weights[:-1], -1))
     averaged = row(state.members.averaged, home)
     moved = home != scout.home
@@ -89,7 +92,7 @@ def scouted(
     optimiser = jax.tree.map(
         lambda old, new: jnp.where(moved, new, old), scout.optimiser, fresh.optimiser
     )
-    quick = Rehearsal(SCOUT_STEPS, 0)
+    quick = Rehearsal(learner.scouting, 0)
     params, optimiser, _ = quick(
         learner.task_model,
         learner.optimiser(SCOUT_HASTE),
