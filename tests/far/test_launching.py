@@ -75,7 +75,7 @@ def killed_at_work(worker: int, jobs: Path) -> bool:
         held = [Path(os.readlink(one)) for one in Path(f"/proc/{worker}/fd").iterdir()]
     except OSError:
         return False
-    locks = [path for path in held if path.parent == jobs and path.suffix == ".lock"]
+    locks = [path for path in held if jobs in path.parents and path.suffix == ".lock"]
     at_work = any(not lock.with_suffix(".ended").exists() for lock in locks)
     os.kill(worker, signal.SIGKILL if at_work else signal.SIGCONT)
     return at_work
