@@ -25,7 +25,7 @@ demo: setup  ## Run the continual regression stream, draw its figure and write a
 	$(BIN)/taskmix reproduce figure-6 --seeds 10 --workers 2 --out runs/demo
 
 test: setup  ## Run the tests, without the slow ones
-	$(BIN)/pytest -m "not slow and not soak" -n 2 --dist loadfile
+	$(BIN)/pytest -m "not slow and not soak" -n 2 --dist worksteal
 
 slow: setup  ## Run the slow tests
 	$(BIN)/pytest -m slow

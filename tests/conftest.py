@@ -1,10 +1,16 @@
 """Strictness that costs nothing at run time: shapes are checked in every call of a test."""
 
+import gc
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # JAX is imported here before taskmix, which asks for the same.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+# Programs that a user keeps are neither used nor added to, by no test and no process of a test.
+os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
 
 import hypothesis
 import jax
@@ -17,8 +23,14 @@ install_import_hook("taskmix", "beartype.beartype")
 # No test pulls the plug, so none needs to wait until the disk has what it was given.
 os.fsync = lambda descriptor: None
 
-# The first example of a property compiles and is slow; the later ones are not.
-hypothesis.settings.register_profile("taskmix", deadline=None, derandomize=True)
+# The first example of a property compiles and is slow; the later ones are not. How long it takes
+# to draw examples depends on what else the machine does.
+hypothesis.settings.register_profile(
+    "taskmix",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
 hypothesis.settings.load_profile("taskmix")
 
 
@@ -29,21 +41,44 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if config.option.markexpr not in ("slow", "soak"):
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICKLY}"
+    keep_programs_beside_the_cache_of_pytest(config)
 
 
-@pytest.fixture(autouse=True, scope="session")
-def compiled_once(pytestconfig: pytest.Config) -> None:
+def keep_programs_beside_the_cache_of_pytest(config: pytest.Config) -> None:
     """Tests that build the same program again take the machine code of the first one.
 
-    It is kept beside pytest's own cache, for all workers and the next sessions: the name of an
-    entry follows from the whole program, so nothing is left over from other code. A folder that
-    JAX was told of is used instead.
+    It is kept for all workers and the next sessions: the name of an entry follows from the whole
+    program, so nothing is left over from other code.
     """
     from taskmix.compiled import keep_programs
 
-    if not jax.config.jax_compilation_cache_dir:
-        kept = pytestconfig.cache.mkdir("programs")
-        kept.chmod(0o700)
-        os.environ["TASKMIX_CACHE"] = str(kept)
-        keep_programs()
+    cache = getattr(config, "cache", None)
+    if cache is None:
+        # pytest was told to keep nothing.
+        os.environ["TASKMIX_CACHE"] = "off"
+        return
+    kept = cache.mkdir("programs")
+    kept.chmod(0o700)
+    os.environ["TASKMIX_CACHE"] = str(kept)
+    keep_programs()
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
+
+
+def pytest_collection_finish() -> None:
+    """What there is before the first test stays, so nobody looks for garbage in it."""
+    gc.collect()
+    gc.freeze()
+
+
+ENOUGH = 2 << 30
+"""Bytes that a worker holds before it gives back what it has compiled."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def memory_given_back() -> Iterator[None]:
+    """Two workers together never hold more than a small machine has."""
+    yield
+    told = Path("/proc/self/statm")
+    if told.exists() and int(told.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > ENOUGH:
+        jax.clear_caches()
+        gc.collect()

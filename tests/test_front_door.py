@@ -28,7 +28,8 @@ def run(script: str) -> str:
 
 
 def test_import_takes_less_than_a_tenth_of_a_second_and_no_jax():
-    timed = "import time; t = time.perf_counter(); import taskmix; s = time.perf_counter() - t; "
+    """Of computing, so that other programs on the machine do not count."""
+    timed = "import time; t = time.process_time(); import taskmix; s = time.process_time() - t; "
     script = f"{timed} import sys; print(s, 'jax' in sys.modules)"
     every = [run(script).split() for _ in range(3)]
     assert {jax for _, jax in every} == {"False"}

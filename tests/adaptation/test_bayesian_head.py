@@ -45,11 +45,16 @@ def random_params(head=HEAD, seed=0):
     They are the same in both precisions, up to rounding, which those of ``init`` are not.
     """
     rng = np.random.default_rng(seed)
-    with jax.enable_x64(False):
-        params = head.init(jax.random.key(seed))
     return jax.tree.map(
-        lambda leaf: jnp.asarray(np.float64(leaf) + 0.3 * rng.normal(size=leaf.shape)), params
+        lambda leaf: jnp.asarray(np.float64(leaf) + 0.3 * rng.normal(size=leaf.shape)),
+        first_params(head, seed),
     )
+
+
+@functools.cache
+def first_params(head, seed):
+    with jax.enable_x64(False):
+        return jax.tree.map(np.asarray, jax.jit(head.init)(jax.random.key(seed)))
 
 
 def random_examples(count, head=HEAD, seed=0):

@@ -73,18 +73,29 @@ def batch_of(images: bool) -> TaskBatch:
     )
 
 
+padded = jax.jit(functools.partial(TaskBatch.padded, tasks=4))
+
+
+@jax.jit
+def spoiled(batch: TaskBatch) -> TaskBatch:
+    """Numbers of the last two tasks are not any."""
+    return jax.tree.map(
+        lambda leaf: leaf.at[2:].set(jnp.nan) if leaf.dtype == float else leaf, batch
+    )
+
+
 @pytest.fixture(scope="module", params=LEARNERS)
 def case(request):
     learner = LEARNERS[request.param]
     batch = batch_of(isinstance(learner.likelihood, Categorical))
-    state = learner.init(KEY, batch)
+    state = jax.jit(learner.init)(KEY, batch)
     return learner, batch, state, jax.jit(learner.step)
 
 
 def test_padding_changes_nothing_but_roundings(case):
     learner, batch, state, step = case
     expected, expected_info = step(state, batch, KEY)
-    after, info = step(state, batch.padded(4), KEY)
+    after, info = step(state, padded(batch), KEY)
     if hasattr(learner, "reservoir"):
         # Which place a task comes to is drawn for all tasks of a batch together.
         expected, after = (dataclasses.replace(one, reservoir=None) for one in (expected, after))
@@ -98,7 +109,7 @@ def test_padding_changes_nothing_but_roundings(case):
 
 def test_padding_is_told_as_such(case):
     _, batch, state, step = case
-    _, info = step(state, batch.padded(4), KEY)
+    _, info = step(state, padded(batch), KEY)
     np.testing.assert_array_equal(np.isnan(info.error), [False, False, True, True])
     np.testing.assert_array_equal(info.responsibilities[2:], 0)
     np.testing.assert_allclose(info.responsibilities[:2].sum(axis=1), 1, rtol=1e-5)
@@ -106,8 +117,5 @@ def test_padding_is_told_as_such(case):
 
 def test_content_of_padding_changes_no_bit(case):
     _, batch, state, step = case
-    padded = batch.padded(4)
-    spoiled = jax.tree.map(
-        lambda leaf: leaf.at[2:].set(jnp.nan) if leaf.dtype == float else leaf, padded
-    )
-    chex.assert_trees_all_equal(step(state, spoiled, KEY), step(state, padded, KEY))
+    clean = padded(batch)
+    chex.assert_trees_all_equal(step(state, spoiled(clean), KEY), step(state, clean, KEY))

@@ -10,6 +10,7 @@ import pytest
 import taskmix
 from taskmix.cli import main
 from taskmix.training import TrainingProgress
+from taskmix.training.watch import StopRequest
 
 SMALL = [
     *("--families", "linear", "step"),
@@ -184,13 +185,16 @@ def test_comparison_keeps_what_has_ended_and_repeats_what_has_not(comparison):
 def test_stopped_run_exits_with_the_code_of_the_signal_and_goes_on(tmp_path, capsys, run_folder):
     out = tmp_path / "run"
     command = ["run", "regression", "--method", "maml", "--seed", "3", "--out", str(out), *SMALL]
+    request = StopRequest()
 
     def interrupt(self, chunk):
         if chunk.iteration == 12:
             signal.raise_signal(signal.SIGINT)
-            time.sleep(0.5)
+            while not request.value:
+                time.sleep(0.01)
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("taskmix.cli.run.StopRequest", lambda: request)
         patch.setattr(TrainingProgress, "update", interrupt)
         with pytest.raises(SystemExit, match="130"):
             main(command)

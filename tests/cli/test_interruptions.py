@@ -81,13 +81,13 @@ def test_a_killed_worker_loses_its_own_run_and_no_other(tmp_path):
         time.sleep(0.01)
     os.kill(workers[0], signal.SIGKILL)
     try:
-        _, said = process.communicate(timeout=120)
+        _, said = process.communicate(timeout=900)
     finally:
         process.kill()
     assert process.returncode == 2
     assert "maml, seeds 0: its process died (SIGKILL)" in said
     assert len(list(tmp_path.rglob("summary.json"))) == 1
-    ended = subprocess.run([*command, "resume", tmp_path, "--quiet"], timeout=120)
+    ended = subprocess.run([*command, "resume", tmp_path, "--quiet"], timeout=900)
     assert ended.returncode == 0
     methods = json.loads((tmp_path / "comparison.json").read_text())["methods"]
     assert set(methods) == {"maml", "fomaml"}

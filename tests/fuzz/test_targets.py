@@ -5,11 +5,16 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from tests.fuzz.calls import CALL_TARGETS
 from tests.fuzz.campaign import case
 from tests.fuzz.files import write
 from tests.fuzz.mutations import HOSTILE, spoiled_json
+from tests.fuzz.tables import TABLE_TARGETS
 from tests.fuzz.targets import TARGETS
 from tests.hostile.limits import Limited
+
+COMPUTING = ("run", "comparison", "report", "model", *TABLE_TARGETS, *CALL_TARGETS)
+"""Readers that go on to compile, train or draw, with which a case takes long."""
 
 
 @pytest.fixture(scope="module", params=TARGETS)
@@ -32,7 +37,7 @@ def limited():
 
 def test_spoiled_files_are_read_or_refused(limited, target):
     name, good = target
-    cases = 4 if name in ("run", "comparison") else 40
+    cases = 4 if name in COMPUTING else 40
     found = [finding for number in range(cases) if (finding := case(limited, name, good, number))]
     assert not found, found[0].what
 

@@ -33,7 +33,7 @@ def link(path, target) -> None:
 @pytest.mark.parametrize(
     ("name", "target"),
     [
-        *((name, "file") for name in (*OF_A_RUN, *PARTIAL)),
+        *((name, "file") for name in OF_A_RUN),
         *((name, "folder") for name in FOLDERS),
         *((name, "not-there") for name in ("lock", "metrics.jsonl.partial", "journal.jsonl")),
     ],
@@ -45,6 +45,16 @@ def test_resumed_run_writes_nothing_outside(good, outside, name, target):
     assert untouched(outside)
     assert code in (0, 2)
     assert said.count("\n") == (code == 2)
+
+
+def test_resumed_run_that_finds_links_for_every_new_file_ends_and_writes_nothing_outside(
+    good, outside
+):
+    (good / "run" / "summary.json").unlink()
+    for name in PARTIAL:
+        link(good / "run" / name, outside / "file")
+    assert quietly("resume", good / "run") == (0, "")
+    assert untouched(outside)
 
 
 @pytest.mark.parametrize("name", ["lock", "figures", "checkpoints"])

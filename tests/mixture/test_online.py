@@ -1,7 +1,8 @@
 """What must hold for every step of the online mixture, whatever it decides.
 
 Compiling a step takes longer than all steps that are taken here, so two learners serve all tests:
-``ALONE`` watches for changes itself, ``TOLD`` is told them and never grows up.
+``ALONE`` watches for changes itself, ``TOLD`` is told them and never grows up. States are made and
+changed by compiled functions, as every operation by itself would be compiled too.
 """
 
 import dataclasses
@@ -43,7 +44,9 @@ TOLD = OnlineMixture(
     certainty=5.0,
     worth=0.1,
 )
-ORDER = jnp.array([2, 0, 1, 3])
+ORDER = np.array([2, 0, 1, 3])
+grow = jax.jit(ALONE.grow)
+begin_told = jax.jit(TOLD.init)
 
 
 class Counted:
@@ -89,8 +92,9 @@ def batches():
 @pytest.fixture(scope="module")
 def batch(batches):
     """Tasks that clearly belong to the first two clusters of the handmade state, by turns."""
-    levels = jnp.array([-4.0, 4.0, -4.0, 4.0])[:, None, None]
+    levels = np.array([-4.0, 4.0, -4.0, 4.0], np.float32)[:, None, None]
 
+    @jax.jit
     def shifted(examples):
         return dataclasses.replace(examples, y=0.2 * examples.y + levels)
 
@@ -112,8 +116,13 @@ def predict():
 @pytest.fixture(scope="module")
 def state(batches):
     """Three clusters that differ, grown up and with samples, and a copy on trial beside them."""
-    begin = ALONE.init(KEY, batches[0])
     (many,) = drawn("sinusoid", 1, tasks=5 * 32)
+    return handmade(batches[0], many)
+
+
+@jax.jit
+def handmade(first, many):
+    begin = ALONE.init(KEY, first)
 
     def different(leaf):
         return leaf + 0.2 * jax.random.normal(jax.random.fold_in(KEY, leaf.size), leaf.shape)
@@ -161,6 +170,7 @@ def state(batches):
     )
 
 
+@jax.jit
 def permuted(state):
     """The same clusters in another order."""
 
@@ -187,6 +197,7 @@ def permuted(state):
     )
 
 
+@jax.jit
 def living(state):
     """All of a state but its only dead row, the fourth."""
     cut = partial(jax.tree.map, lambda leaf: jnp.concatenate([leaf[:3], leaf[4:]]))
@@ -207,6 +218,7 @@ def assert_close(a, b):
     chex.assert_trees_all_close(a, b, rtol=1e-3, atol=1e-4)
 
 
+@jax.jit
 def with_content(batch, value: float):
     """Other numbers wherever a mask is false."""
 
@@ -221,6 +233,7 @@ def with_content(batch, value: float):
     return dataclasses.replace(batch, support=filled(batch.support), query=filled(batch.query))
 
 
+@jax.jit
 def masked(batch, support, query):
     return dataclasses.replace(
         batch,
@@ -254,27 +267,29 @@ def unexplained(state, batch, held: int):
     return dataclasses.replace(seen, shares=shares, unlike=jnp.zeros_like(seen.unlike))
 
 
+@jax.jit
+def after_predicting(state, batch, held):
+    return predicted(ALONE, state, batch, unexplained(state, batch, held), batch.real)[1]
+
+
+@jax.jit
+def after_learning(state, batch, held):
+    nothing, kept = jnp.zeros(4), jnp.zeros(4, dtype=bool)
+    seen = unexplained(state, batch, held)
+    return learned(ALONE, state, batch, seen, nothing, nothing, kept, KEY)
+
+
 @pytest.mark.parametrize(("held", "seen"), [(0, [0, 0]), (4, [4, 4])])
 def test_widths_are_those_of_clusters_with_tasks_in_the_batch(state, batch, held, seen):
     """All four tasks are routed to clusters with large weights; two targets of each count."""
-    _, now = predicted(ALONE, state, batch, unexplained(state, batch, held), batch.real)
+    now = after_predicting(state, batch, held)
     assert (now.widths.seen - state.widths.seen)[:2].tolist() == seen
 
 
 @pytest.mark.parametrize(("held", "offered"), [(0, 0), (1, 2)])
 def test_what_nothing_explains_teaches_only_clusters_with_other_tasks(state, batch, held, offered):
     """The first and third task are most like the tasks of the first cluster."""
-    nothing = jnp.zeros(4)
-    now = learned(
-        ALONE,
-        state,
-        batch,
-        unexplained(state, batch, held),
-        nothing,
-        nothing,
-        jnp.zeros(4, dtype=bool),
-        KEY,
-    )
+    now = after_learning(state, batch, held)
     new = now.members.reservoir.offered - state.members.reservoir.offered
     assert new.tolist() == [offered, 0, 0, 0, 0]
 
@@ -327,6 +342,7 @@ def test_the_error_of_padding_is_not_a_number(step, state, batch):
     assert not info.responsibilities[1].any()
 
 
+@jax.jit
 def with_garbage(state):
     """The dead row holds what is not a number, or whatever else its type allows."""
     garbage = {"f": jnp.nan, "b": True}
@@ -368,6 +384,7 @@ def test_the_error_that_a_step_tells_is_that_of_a_prediction(predict, state, aft
     np.testing.assert_allclose(after[1].error[0], expected, rtol=1e-4)
 
 
+@jax.jit
 def about_to_be_born(state):
     """The candidate has earned to be a cluster."""
     trial = dataclasses.replace(
@@ -423,7 +440,7 @@ def test_without_a_scout_nothing_is_bet_and_nothing_moves(state, batch):
 
 
 def test_nothing_is_born_without_room(step, state, batch):
-    copied = partial(jax.tree.map, lambda leaf: leaf.at[3].set(leaf[0]))
+    copied = jax.jit(partial(jax.tree.map, lambda leaf: leaf.at[3].set(leaf[0])))
     full = dataclasses.replace(
         about_to_be_born(state),
         members=copied(state.members),
@@ -438,14 +455,14 @@ def test_nothing_is_born_without_room(step, state, batch):
 def test_states_keep_their_types_from_the_first_on(step, batches, after):
     """Another type, even a weak one, would compile the step again."""
     before = step.traces
-    state = ALONE.init(KEY, batches[0])
+    state = jax.jit(ALONE.init)(KEY, batches[0])
     for batch in batches[:2]:
         state, _ = step(state, batch)
     assert step.traces == before == 1
 
 
 def test_growing_changes_no_prediction(predict, state, batch):
-    grown = ALONE.grow(state)
+    grown = grow(state)
     one, other = (predict(s, *task_of(batch)) for s in (state, grown))
     assert not other.responsibilities[4:].any()
     same = [
@@ -456,7 +473,7 @@ def test_growing_changes_no_prediction(predict, state, batch):
 
 
 def test_growing_keeps_the_rows_of_clusters_and_the_last_ones(state):
-    grown = ALONE.grow(state)
+    grown = grow(state)
 
     def narrow(wide):
         return np.concatenate([wide[:4], wide[8:]])
@@ -470,7 +487,7 @@ def test_growing_keeps_the_rows_of_clusters_and_the_last_ones(state):
 def test_growing_makes_room(state):
     full = dataclasses.replace(state, alive=jnp.ones(4, dtype=bool))
     assert not ALONE.has_room(full, 1)
-    assert ALONE.has_room(ALONE.grow(full), 1)
+    assert ALONE.has_room(grow(full), 1)
 
 
 def test_parameters_are_counted_for_living_clusters_only(state):
@@ -502,9 +519,9 @@ def test_one_cluster_learns_what_a_single_model_learns(same_draws, told, batches
     rehearsed; what a reservoir draws depends on the key, and is made the same here."""
     settings = {"reservoir": 64, "rehearsed": 4, "meta_rate": TOLD.meta_rate}
     single = SingleModel(HEAD, **settings)
-    mixture, _ = run(told, TOLD.init(KEY, batches[0]), batches[:25])
+    mixture, _ = run(told, begin_told(KEY, batches[0]), batches[:25])
     # A mixture keeps one half of its key for the candidate.
-    alone = single.init(jax.random.split(KEY)[0], batches[0])
+    alone = jax.jit(single.init)(jax.random.split(KEY)[0], batches[0])
     learn = jax.jit(single.step)
     for batch in batches[:25]:
         alone, _ = learn(alone, batch, KEY)
@@ -519,7 +536,7 @@ def long_told(told, batches):
     shifted = drawn("step", 30, tasks=4)
     stream = [*batches, *shifted, *shifted, *batches, *batches]
     boundaries = (30, 90)
-    return run(told, TOLD.init(KEY, batches[0]), stream, boundaries)
+    return run(told, begin_told(KEY, batches[0]), stream, boundaries)
 
 
 def test_alarm_begins_exactly_at_the_boundaries_told(long_told):
@@ -534,7 +551,7 @@ def test_clusters_are_opened_only_while_the_alarm_is_on(long_told):
 
 
 def test_without_a_boundary_nothing_is_opened(told, batches):
-    _, (_, raised, spawned) = run(told, TOLD.init(KEY, batches[0]), [*batches, *batches])
+    _, (_, raised, spawned) = run(told, begin_told(KEY, batches[0]), [*batches, *batches])
     assert not raised.any()
     assert not spawned.any()
 

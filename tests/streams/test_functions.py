@@ -51,7 +51,7 @@ def test_zero_predictor_costs_what_the_closed_form_says(name):
     keys = jax.random.split(jax.random.key(1), draws)
     x = jax.random.uniform(jax.random.key(2), (draws, 20), minval=-5, maxval=5)
     chosen = family(name)
-    y = jax.vmap(lambda key, x: chosen.evaluate(chosen.sample(key), x))(keys, x)
+    y = jax.jit(jax.vmap(lambda key, x: chosen.evaluate(chosen.sample(key), x)))(keys, x)
     costs = np.mean(np.square(y), axis=1)
     # Four standard errors over tasks, and 0.5 % for the cut-off last period of a sawtooth.
     tolerance = 4 * costs.std() / math.sqrt(draws) + 0.005 * costs.mean()
@@ -66,7 +66,7 @@ def test_no_family_dominates_a_mean_over_families(name):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_parameters_fill_their_ranges_and_stay_inside(name):
     chosen = family(name)
-    drawn = jax.vmap(chosen.sample)(jax.random.split(jax.random.key(3), 5000))
+    drawn = jax.jit(jax.vmap(chosen.sample))(jax.random.split(jax.random.key(3), 5000))
     assert_filled(drawn, chosen.ranges)
 
 
@@ -82,7 +82,7 @@ def assert_filled(drawn, ranges):
 def test_ranges_of_a_drifting_family_have_moved_by_the_progress(progress):
     chosen = family("drifting-sinusoid")
     keys = jax.random.split(jax.random.key(3), 5000)
-    drawn = jax.vmap(chosen.sample, (0, None))(keys, progress)
+    drawn = jax.jit(jax.vmap(chosen.sample, (0, None)))(keys, progress)
     shift = progress * math.pi
     assert_filled(drawn, ((0.1, 5.0), (shift, math.pi + shift)))
 
@@ -104,7 +104,7 @@ def test_ranges_of_a_drifting_family_have_moved_by_the_progress(progress):
     ],
 )
 def test_value_worked_out_by_hand(name, parameters, x, y):
-    value = family(name).evaluate(jnp.array(parameters), jnp.array([x]))
+    value = jax.jit(family(name).evaluate)(np.float32(parameters), np.float32([x]))
     np.testing.assert_allclose(value, [y], rtol=1e-6)
 
 

@@ -196,7 +196,9 @@ def _ended(running: Sequence[Running], started: Sequence[Running]) -> None:
         with contextlib.suppress(Exception):
             one.handle.cancel()
     until = time.monotonic() + PATIENCE
-    while time.monotonic() < until and not all(one.handle.done() for one in started):
+    # A job that has just been begun anew is not among the earlier ones.
+    every = [*started, *running]
+    while time.monotonic() < until and not all(one.handle.done() for one in every):
         time.sleep(LOOK)
 
 
