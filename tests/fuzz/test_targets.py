@@ -32,7 +32,7 @@ def limited():
 
 def test_spoiled_files_are_read_or_refused(limited, target):
     name, good = target
-    cases = 4 if name in ("run", "comparison") else 40
+    cases = 4 if name in ("run", "comparison", "table-run", "search") else 20
     found = [finding for number in range(cases) if (finding := case(limited, name, good, number))]
     assert not found, found[0].what
 

@@ -5,9 +5,10 @@ import sys
 import types
 
 import pytest
-from tests.hostile.conftest import COMPARE, quietly
+from tests.hostile.conftest import COMPARE, RUN, quietly
 
 from taskmix.experiments.launching import Launcher
+from taskmix.machine import ask_for_devices, join
 
 REFUSED = {
     "a line of its own in the script of a job": "slurm_comment=x\ntouch pwned",
@@ -50,3 +51,31 @@ def test_command_of_a_foreign_folder_brings_no_command_for_the_shell(good, monke
     code, said = quietly("resume", good / "comparison")
     assert (code, said.count("\n")) == (2, 1)
     assert "one line of plain text" in said
+
+
+@pytest.mark.parametrize("words", [["--coordinator", "evil:1"], ["--coordinator=evil:1"]])
+def test_folder_leads_nobody_to_an_address(good, monkeypatch, words):
+    monkeypatch.setattr("taskmix.cli.run.join", lambda *_: pytest.fail("it is called"))
+    path = good / "run" / "command.json"
+    command = [*json.loads(path.read_text())["command"], *words, "--processes", "2"]
+    path.write_text(json.dumps({"command": command}))
+    code, said = quietly("resume", good / "run")
+    assert code == 2
+    assert "give the command of each of them once more" in said
+
+
+@pytest.mark.parametrize(
+    "coordinator",
+    ["", ":1", "node", "node:", "node:0", "node:65536", "node:²", "node:" + "9" * 5000, "\x1b:1"],
+)
+def test_address_that_is_none_is_refused(coordinator):
+    with pytest.raises(ValueError, match="HOST:PORT") as refusal:
+        join(coordinator, 2, 0)
+    assert str(refusal.value).isprintable()
+
+
+def test_more_devices_than_a_processor_could_be_shared_out_to_are_refused():
+    with pytest.raises(ValueError, match="devices is 1000000"):
+        ask_for_devices(1_000_000)
+    code, said = quietly(*RUN, "--devices", "1000000", "--out", "runs/none")
+    assert (code, said.count("\n")) == (2, 1)

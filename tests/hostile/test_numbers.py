@@ -86,6 +86,20 @@ def test_step_leaves_no_number_in_the_state_that_is_not_finite(tasks):
         assert jnp.isfinite(info.loss)
 
 
+@pytest.mark.parametrize("value", [1e16, 1e20, 1e30, np.nan, np.inf])
+@pytest.mark.parametrize("field", ["x", "y"])
+def test_batch_that_would_be_refused_changes_no_bit_of_the_state(field, value):
+    """A learner that keeps tasks would overflow later, when it learns from them again."""
+    values = getattr(BATCH.support, field).at[1, 0].set(value)
+    batch = eqx.tree_at(lambda b: getattr(b.support, field), BATCH, values)
+    after, info = eqx.filter_jit(LEARNER.step)(STATE, batch, KEY)
+    jax.tree.map(np.testing.assert_array_equal, after, STATE)
+    assert jnp.isnan(info.loss)
+    padding = eqx.tree_at(lambda b: b.support.mask, batch, BATCH.support.mask.at[1, 0].set(False))
+    after, info = eqx.filter_jit(LEARNER.step)(STATE, padding, KEY)
+    assert jnp.isfinite(info.loss)
+
+
 def test_step_is_that_of_the_learner_where_nothing_is_wrong():
     after, info = step(LEARNER, STATE, BATCH, KEY)
     expected, told = eqx.filter_jit(LEARNER.step)(STATE, BATCH, KEY)
