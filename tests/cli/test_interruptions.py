@@ -71,6 +71,41 @@ def workers_of(process: int) -> list[int]:
     return [int(one) for one in found if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()]
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for workers in /proc")
+def test_a_command_that_lost_a_worker_ends_when_it_is_asked_to(tmp_path):
+    """Neither the dead worker nor the living one keeps it from ending."""
+    longer = ["--lengths", "1000000", "--checkpoint-minutes", "0"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, *TWO, *longer, "--out", tmp_path],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        while len(workers := workers_of(process.pid)) < 2:
+            time.sleep(0.01)
+        os.kill(workers[0], signal.SIGKILL)
+        while not list(tmp_path.glob("*/seed-0/metrics.jsonl")):
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 143, said
+    assert "its process died (SIGKILL)" in said
+    stop = time.monotonic() + 20
+    while any(map(alive, workers)) and time.monotonic() < stop:
+        time.sleep(0.05)
+    assert not any(map(alive, workers))
+
+
+def alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().split()[2] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for workers in /proc")
 def test_a_killed_worker_loses_its_own_run_and_no_other(tmp_path):
     command = [sys.executable, "-c", MAIN]
