@@ -61,9 +61,10 @@ def test_a_first_command_that_is_refused_leaves_nothing_behind(tmp_path):
 MAIN = "import sys; from taskmix.cli import main; sys.exit(main())"
 TWO = [
     *("compare", "regression", "--methods", "maml", "fomaml", "--seeds", "0", "--workers", "2"),
-    *("--families", "linear", "--lengths", "3", "--tasks", "2", "--hidden", "2", "--quiet"),
-    *("--adaptation.steps", "1", "--evaluate-every", "3", "--test-tasks", "2"),
+    *("--families", "linear", "--tasks", "2", "--hidden", "2", "--quiet"),
+    *("--adaptation.steps", "1", "--evaluate-every", "3", "--test-tasks", "2", "--lengths"),
 ]
+"""Short of its last number: how long the stream is."""
 
 
 def workers_of(process: int) -> list[int]:
@@ -75,9 +76,8 @@ def workers_of(process: int) -> list[int]:
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for workers in /proc")
 def test_a_command_that_lost_a_worker_ends_when_it_is_asked_to(tmp_path):
     """Neither the dead worker nor the living one keeps it from ending."""
-    longer = ["--lengths", "1000000", "--checkpoint-minutes", "0"]
     process = subprocess.Popen(
-        [sys.executable, "-c", MAIN, *TWO, *longer, "--out", tmp_path],
+        [sys.executable, "-c", MAIN, *TWO, "1000000", "--out", tmp_path],
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -85,7 +85,7 @@ def test_a_command_that_lost_a_worker_ends_when_it_is_asked_to(tmp_path):
         while len(workers := workers_of(process.pid)) < 2:
             time.sleep(0.01)
         os.kill(workers[0], signal.SIGKILL)
-        while not list(tmp_path.glob("*/seed-0/metrics.jsonl")):
+        while process.poll() is None and not list(tmp_path.glob("*/seed-0/metrics.jsonl")):
             time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=60)
@@ -110,7 +110,7 @@ def alive(process: int) -> bool:
 def test_a_killed_worker_loses_its_own_run_and_no_other(tmp_path):
     command = [sys.executable, "-c", MAIN]
     process = subprocess.Popen(
-        [*command, *TWO, "--out", tmp_path], stderr=subprocess.PIPE, text=True
+        [*command, *TWO, "3", "--out", tmp_path], stderr=subprocess.PIPE, text=True
     )
     while not (workers := workers_of(process.pid)):
         time.sleep(0.01)
