@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from taskmix.likelihood import Likelihood
 from taskmix.prediction import Prediction as Prediction
-from taskmix.tasks import Examples, Hints, TaskBatch
+from taskmix.tasks import LARGEST_NUMBER, Examples, Hints, TaskBatch
 
 State = Any
 """A pytree that holds everything which must survive a restart."""
@@ -232,7 +232,9 @@ def protected(
 
     Numbers that are finite may overflow on the way, and would be in the state for good. A batch
     that leaves such a number is not learned from: the state is as before, bit for bit, and
-    ``info.loss`` is NaN. It costs a copy of the state per step, and changes no other bit.
+    ``info.loss`` is NaN. Nor is one with numbers that ``check_batch`` refuses: a learner that keeps
+    tasks would overflow when it learns from them again. It costs a copy of the state per step, and
+    changes no other bit.
 
     Parameters
     ----------
@@ -259,7 +261,8 @@ def protected(
     @functools.wraps(step)
     def safe(self: Any, state: State, batch: TaskBatch, key: Key[Array, ""]) -> tuple[State, Info]:
         after, info = step(self, state, batch, key)
-        return _finite_or_before(state, after, info, None if alive is None else alive(state))
+        fine = stayed_finite(state, after) & within_bounds(batch)
+        return _chosen(fine, state, after, info, None if alive is None else alive(state))
 
     return safe
 
@@ -270,10 +273,14 @@ def unprotected(learner: Learner) -> Callable[..., tuple[State, Info]]:
     return learner.step if raw is None else functools.partial(raw, learner)
 
 
-def _finite_or_before(
-    before: State, after: State, info: Info, alive: Bool[Array, " clusters"] | None
+def _chosen(
+    fine: Bool[Array, ""],
+    before: State,
+    after: State,
+    info: Info,
+    alive: Bool[Array, " clusters"] | None,
 ) -> tuple[State, Info]:
-    fine = stayed_finite(before, after)
+    """What came out if it is fine, otherwise what there was."""
     state = jax.tree.map(lambda new, old: jnp.where(fine, new, old), after, before)
     return state, Info(
         loss=jnp.where(fine, info.loss, jnp.nan),
@@ -295,6 +302,14 @@ def stayed_finite(before: State, after: State) -> Bool[Array, ""]:
         return jnp.all(jnp.isfinite(new) | ~jnp.isfinite(old))
 
     return jnp.all(jnp.asarray(jax.tree.leaves(jax.tree.map(stayed, before, after))))
+
+
+def within_bounds(batch: TaskBatch) -> Bool[Array, ""]:
+    """Whether ``check_batch`` has nothing against the numbers of a batch, padding aside."""
+    clean = batch.without_padding_values()
+    leaves = (clean.support.x, clean.support.y, clean.query.x, clean.query.y)
+    floats = [leaf for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    return jnp.all(jnp.asarray([jnp.all(jnp.abs(leaf) <= LARGEST_NUMBER) for leaf in floats]))
 
 
 def visible_hints(learner: Learner, hints: Hints | None) -> Hints | None:

@@ -16,6 +16,8 @@ ONE_THREAD = "--xla_cpu_multi_thread_eigen=false"
 THREADS = "PJRT_NPROC"
 """Environment variable that says how many threads JAX has, when it is first used."""
 LEAST_THREADS = 8
+MOST_DEVICES = 512
+"""Of a processor, for one process; each has threads of its own."""
 HEARTBEAT = 30
 """Seconds after which a process that says nothing is taken to be dead."""
 
@@ -56,6 +58,8 @@ def ask_for_devices(devices: int) -> None:
     """
     if devices <= 1:
         return
+    if devices > MOST_DEVICES:
+        raise ValueError(f"devices is {devices}; one process has {MOST_DEVICES} at most.")
     threads = os.environ.get(THREADS, "")
     if not threads.isdigit() or int(threads) < 2 * devices + LEAST_THREADS:
         os.environ[THREADS] = str(2 * devices + LEAST_THREADS)
@@ -95,7 +99,8 @@ def join(coordinator: str, processes: int, process: int, devices: int = 0) -> No
             f"processes."
         )
     host, _, port = coordinator.rpartition(":")
-    if not host or not port.isdigit():
+    known = port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 1 << 16
+    if not host or not host.isprintable() or not known:
         raise ValueError(f"coordinator is {coordinator!r}; it must be HOST:PORT.")
     if devices % processes:
         raise ValueError(f"devices is {devices}; {processes} processes must have as many each.")

@@ -61,9 +61,10 @@ def test_a_first_command_that_is_refused_leaves_nothing_behind(tmp_path):
 MAIN = "import sys; from taskmix.cli import main; sys.exit(main())"
 TWO = [
     *("compare", "regression", "--methods", "maml", "fomaml", "--seeds", "0", "--workers", "2"),
-    *("--families", "linear", "--lengths", "3", "--tasks", "2", "--hidden", "2", "--quiet"),
-    *("--adaptation.steps", "1", "--evaluate-every", "3", "--test-tasks", "2"),
+    *("--families", "linear", "--tasks", "2", "--hidden", "2", "--quiet"),
+    *("--adaptation.steps", "1", "--evaluate-every", "3", "--test-tasks", "2", "--lengths"),
 ]
+"""Short of its last number: how long the stream is."""
 
 
 def workers_of(process: int) -> list[int]:
@@ -71,11 +72,45 @@ def workers_of(process: int) -> list[int]:
     return [int(one) for one in found if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()]
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for workers in /proc")
+def test_a_command_that_lost_a_worker_ends_when_it_is_asked_to(tmp_path):
+    """Neither the dead worker nor the living one keeps it from ending."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, *TWO, "1000000", "--out", tmp_path],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        while len(workers := workers_of(process.pid)) < 2:
+            time.sleep(0.01)
+        os.kill(workers[0], signal.SIGKILL)
+        while process.poll() is None and not list(tmp_path.glob("*/seed-0/metrics.jsonl")):
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 143, said
+    assert "its process died (SIGKILL)" in said
+    stop = time.monotonic() + 20
+    while any(map(alive, workers)) and time.monotonic() < stop:
+        time.sleep(0.05)
+    assert not any(map(alive, workers))
+
+
+def alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().split()[2] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for workers in /proc")
 def test_a_killed_worker_loses_its_own_run_and_no_other(tmp_path):
     command = [sys.executable, "-c", MAIN]
     process = subprocess.Popen(
-        [*command, *TWO, "--out", tmp_path], stderr=subprocess.PIPE, text=True
+        [*command, *TWO, "3", "--out", tmp_path], stderr=subprocess.PIPE, text=True
     )
     while not (workers := workers_of(process.pid)):
         time.sleep(0.01)

@@ -78,6 +78,17 @@ def test_cluster_that_is_born_later_has_had_no_share():
     np.testing.assert_allclose(history.shares[0, 0], [2 + 2 / 3, 2 / 3, 2 / 3])
 
 
+def test_clusters_that_are_left_out_have_no_share():
+    phases, family = (Phase(0, 4, ("a",)),), np.zeros((4, 1), dtype=int)
+    shares = np.zeros((4, 1, 9))
+    shares[..., [2, 7]] = [0.3, 0.6]
+    whole, found = History.begin(phases, 1), History.begin(phases, 1)
+    whole.add(0, np.zeros((4, 1)), family, shares[..., :8])
+    found.add(0, np.zeros((4, 1)), family, shares[..., [2, 7]], np.array([2, 7]))
+    np.testing.assert_array_equal(found.shares, whole.shares)
+    assert found.owner(phases[0]) == 7
+
+
 def padded(array, value):
     """With one more task per batch."""
     return np.concatenate([array, np.full_like(array[:, :1], value)], axis=1)

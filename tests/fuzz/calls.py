@@ -7,18 +7,20 @@ values that are of no use as such a parameter, as Python has it.
 
 import json
 import random
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-from tests.fuzz.files import Files, Target, as_json
-from tests.fuzz.mutations import spoiled_json
+from tests.fuzz.files import Files, Target, as_json, files_in, other_header, resigned
+from tests.fuzz.mutations import HOSTILE, spoiled, spoiled_json
 from tests.fuzz.tables import frame_of, small
 
 import taskmix
 from taskmix.experiments.group import shapes_of
+from taskmix.experiments.launching import Launcher
 from taskmix.training.step import step
 
 CALL = "call.json"
@@ -168,9 +170,79 @@ def _several(value: Any) -> bool:
     return isinstance(value, list | tuple)
 
 
+# Live learners
+
+
+def _live_parts() -> tuple[taskmix.Learner, taskmix.TaskBatch]:
+    stream = taskmix.streams.regression(("linear",), (2,), tasks=2)
+    return _predictor().learner, stream.batch(jax.random.key(0), 0)
+
+
+def _good_live() -> Files:
+    learner, batch = _live_parts()
+    live = taskmix.Live(learner)
+    with tempfile.TemporaryDirectory() as name:
+        for _ in range(2):
+            live.learn(batch)
+            live.save(name)
+        return files_in(Path(name))
+
+
+def _go_on_live(folder: Path) -> None:
+    learner, batch = _live_parts()
+    live = taskmix.Live.load(learner, folder)
+    before = live.batches
+    live.learn(batch)
+    for leaf in jax.tree.leaves(live.state):
+        assert np.isfinite(leaf).all()
+    assert live.batches == before + 1
+    live.save(folder)
+
+
+def _signed_live(good: Files, name: str, draw: random.Random) -> Files:
+    if name.endswith(".safetensors"):
+        return resigned(good, name, other_header(good[name], draw))
+    if name.endswith(".json"):
+        return _signed(good, name, draw)
+    return {**good, name: spoiled(good[name], draw)}
+
+
+# Options of a scheduler
+
+
+def _good_options() -> Files:
+    options = ["timeout_min=5", "mem_gb=4", "slurm_partition=cpu", "slurm_comment=x", "name=x"]
+    return {CALL: as_json({"options": options, "job_minutes": 5})}
+
+
+def _launch(folder: Path) -> None:
+    """Up to where a job would be handed over."""
+    given = _call_of(folder)
+    if not isinstance(given, dict):
+        return
+    options = given.get("options")
+    if not isinstance(options, list) or not all(isinstance(one, str) for one in options):
+        return
+    Launcher("local", options=tuple(options)).executor(folder / "jobs")
+
+
+def _spoiled_options(good: Files, name: str, draw: random.Random) -> Files:
+    call = json.loads(good[name])
+    at = draw.randrange(len(call["options"]))
+    option, _, value = call["options"][at].partition("=")
+    if draw.random() < 0.5:
+        value = spoiled(value.encode(), draw).decode("utf-8", "surrogateescape")
+    else:
+        value = str(draw.choice(HOSTILE))
+    call["options"][at] = f"{option}={value}" if draw.random() < 0.9 else f"{value}={option}"
+    return {**good, name: as_json(call)}
+
+
 CALL_TARGETS = {
     "frame": Target(_good_frame, _fit_frame, _signed),
     "arrays": Target(_good_arrays, _predict_arrays, _signed),
     "batch": Target(_good_batch, _step_batch, _signed),
     "settings": Target(_good_settings, _fit_settings, _signed),
+    "live": Target(_good_live, _go_on_live, _signed_live),
+    "options": Target(_good_options, _launch, _spoiled_options),
 }

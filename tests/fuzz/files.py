@@ -1,11 +1,15 @@
 """What every target is made of: good files, ways to spoil them, and how they are read."""
 
 import dataclasses
+import hashlib
+import io
 import json
 import random
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+from PIL import Image
 from tests.fuzz.mutations import spoiled, spoiled_json
 
 Files = dict[str, bytes]
@@ -62,3 +66,26 @@ def other_header(content: bytes, draw: random.Random) -> bytes:
 
 def as_json(value: object) -> bytes:
     return json.dumps(value).encode("utf-8", "surrogatepass")
+
+
+def resigned(files: Files, name: str, content: bytes) -> Files:
+    """Another file of a checkpoint, with a manifest that fits."""
+    manifest_name = name.rpartition("/")[0] + "/manifest.json"
+    manifest = json.loads(files[manifest_name])
+    manifest["files"][name.rpartition("/")[2]] = {
+        "bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
+    return {**files, name: content, manifest_name: as_json(manifest)}
+
+
+def pictures() -> Files:
+    """Two images of each of three classes."""
+    rng = np.random.default_rng(0)
+    files = {}
+    for number, (label, form) in enumerate([*zip("aabbcc", ["PNG", "JPEG"] * 3, strict=True)]):
+        image = Image.fromarray(rng.integers(0, 256, (9, 9, 3), np.uint8))
+        file = io.BytesIO()
+        image.save(file, form)
+        files[f"{label}/{number}.{form.lower()}"] = file.getvalue()
+    return files

@@ -18,7 +18,7 @@ from unittest import mock
 
 import numpy as np
 import polars as pl
-from tests.fuzz.files import Files, Target, as_json, files_in, other_header
+from tests.fuzz.files import Files, Target, as_json, files_in, other_header, resigned
 from tests.fuzz.mutations import spoiled, spoiled_json
 from tests.hostile.limits import command
 from tests.tables.conftest import small_learner
@@ -228,14 +228,7 @@ def _signed_table_run(good: Files, name: str, draw: random.Random) -> Files:
     if name.endswith(".json") and "/checkpoints/" not in name:
         return {**good, name: as_json(spoiled_json(json.loads(good[name]), draw))}
     name = max(file for file in good if file.endswith("checkpoint.safetensors"))
-    content = other_header(good[name], draw)
-    manifest_name = name.rpartition("/")[0] + "/manifest.json"
-    manifest = json.loads(good[manifest_name])
-    manifest["files"]["checkpoint.safetensors"] = {
-        "bytes": len(content),
-        "sha256": hashlib.sha256(content).hexdigest(),
-    }
-    return {**good, name: content, manifest_name: as_json(manifest)}
+    return resigned(good, name, other_header(good[name], draw))
 
 
 TABLE_TARGETS = {

@@ -17,10 +17,20 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from PIL import Image
 from tests.fuzz.calls import CALL_TARGETS
-from tests.fuzz.files import Files, Target, as_json, files_in, other_header, spoiled_object, write
+from tests.fuzz.files import (
+    Files,
+    Target,
+    as_json,
+    files_in,
+    other_header,
+    pictures,
+    resigned,
+    spoiled_object,
+    write,
+)
 from tests.fuzz.mutations import spoiled, spoiled_json
+from tests.fuzz.pages import PAGE_TARGETS, page_of
 from tests.fuzz.tables import TABLE_TARGETS
 from tests.hostile.conftest import COMPARE, RUN
 from tests.hostile.limits import command
@@ -39,17 +49,6 @@ REFUSALS = (ValueError, OSError)
 # Image stores
 
 
-def _pictures() -> dict[str, bytes]:
-    rng = np.random.default_rng(0)
-    files = {}
-    for number, (label, form) in enumerate([*zip("aabbcc", ["PNG", "JPEG"] * 3, strict=True)]):
-        image = Image.fromarray(rng.integers(0, 256, (9, 9, 3), np.uint8))
-        file = io.BytesIO()
-        image.save(file, form)
-        files[f"{label}/{number}.{form.lower()}"] = file.getvalue()
-    return files
-
-
 DIVIDED = Options(size=8, smallest=1, workers=1, splits=(0.4, 0.3, 0.3))
 """A folder per class has no splits of its own."""
 
@@ -57,7 +56,7 @@ DIVIDED = Options(size=8, smallest=1, workers=1, splits=(0.4, 0.3, 0.3))
 def _good_store() -> Files:
     with tempfile.TemporaryDirectory() as name:
         source, out = Path(name) / "in", Path(name) / "out"
-        write(source, _pictures())
+        write(source, pictures())
         prepare_store(source, out, DIVIDED)
         return files_in(out)
 
@@ -85,11 +84,11 @@ def _archived(kind: str) -> Callable[[], Files]:
         file = io.BytesIO()
         if kind == "zip":
             with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-                for name, content in _pictures().items():
+                for name, content in pictures().items():
                     archive.writestr(name, content)
         else:
             with tarfile.open(fileobj=file, mode="w:gz" if kind == "tgz" else "w") as archive:
-                for name, content in _pictures().items():
+                for name, content in pictures().items():
                     member = tarfile.TarInfo(name)
                     member.size = len(content)
                     archive.addfile(member, io.BytesIO(content))
@@ -126,10 +125,10 @@ def _good_caches() -> Files:
 
 
 def _good_tables() -> Files:
-    pictures = {name.replace("/", ""): content for name, content in _pictures().items()}
-    table = "\n".join(["filename,label", *(f"{name},{name[0]}" for name in pictures)]).encode()
+    images = {name.replace("/", ""): content for name, content in pictures().items()}
+    table = "\n".join(["filename,label", *(f"{name},{name[0]}" for name in images)]).encode()
     files = {f"{split}.csv": table for split in ("train", "val")}
-    return files | {f"images/{name}": content for name, content in pictures.items()}
+    return files | {f"images/{name}": content for name, content in images.items()}
 
 
 # Run folders
@@ -188,7 +187,7 @@ def _signed_run(good: Files, name: str, draw: random.Random) -> Files:
         return _with_sums(changed, name) if name.endswith("summary.json") else changed
     if not name.endswith(".safetensors"):
         return {**good, name: spoiled(content, draw)}
-    return _resigned(good, name, other_header(content, draw))
+    return resigned(good, name, other_header(content, draw))
 
 
 def _with_sums(files: Files, name: str) -> Files:
@@ -201,16 +200,6 @@ def _with_sums(files: Files, name: str) -> Files:
     content = files[name]
     sums[own] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     return {**files, path: as_json(sums)}
-
-
-def _resigned(files: Files, name: str, content: bytes) -> Files:
-    manifest_name = name.rpartition("/")[0] + "/manifest.json"
-    manifest = json.loads(files[manifest_name])
-    manifest["files"][name.rpartition("/")[2]] = {
-        "bytes": len(content),
-        "sha256": hashlib.sha256(content).hexdigest(),
-    }
-    return {**files, name: content, manifest_name: as_json(manifest)}
 
 
 # Exported models
@@ -243,7 +232,7 @@ def _signed_model(good: Files, name: str, draw: random.Random) -> Files:
 
 TARGETS = {
     "store": Target(_good_store, _read_store, _signed_store),
-    "folder": Target(_pictures, _prepare_divided),
+    "folder": Target(pictures, _prepare_divided),
     "zip": Target(_archived("zip"), _prepare_file),
     "tar": Target(_archived("tar"), _prepare_file),
     "tgz": Target(_archived("tgz"), _prepare_file),
@@ -253,7 +242,12 @@ TARGETS = {
     "comparison": Target(_good_comparison, _read_comparison, _signed_run),
     "report": Target(_good_comparison, _report, _signed_run),
     "model": Target(_good_model, _load_model, _signed_model),
+    "page": page_of(_good_comparison, _signed_run, ".", "maml/seed-0"),
     **TABLE_TARGETS,
+    "table-page": page_of(
+        TABLE_TARGETS["table-run"].good, TABLE_TARGETS["table-run"].signed, "run"
+    ),
+    **PAGE_TARGETS,
     **CALL_TARGETS,
 }
 

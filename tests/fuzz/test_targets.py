@@ -13,7 +13,16 @@ from tests.fuzz.tables import TABLE_TARGETS
 from tests.fuzz.targets import TARGETS
 from tests.hostile.limits import Limited
 
-COMPUTING = ("run", "comparison", "report", "model", *TABLE_TARGETS, *CALL_TARGETS)
+COMPUTING = (
+    "run",
+    "comparison",
+    "report",
+    "model",
+    "table-run",
+    "search",
+    *TABLE_TARGETS,
+    *CALL_TARGETS,
+)
 """Readers that go on to compile, train or draw, with which a case takes long."""
 
 
@@ -37,7 +46,7 @@ def limited():
 
 def test_spoiled_files_are_read_or_refused(limited, target):
     name, good = target
-    cases = 4 if name in COMPUTING else 40
+    cases = 4 if name in COMPUTING else 20
     found = [finding for number in range(cases) if (finding := case(limited, name, good, number))]
     assert not found, found[0].what
 

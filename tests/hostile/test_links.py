@@ -159,3 +159,23 @@ def test_the_same_command_again_refuses_linked_figures(good, outside, command, n
     assert code == 2
     assert "figures is a link" in said
     assert untouched(outside)
+
+
+def test_jobs_are_not_handed_over_through_a_link(good, outside):
+    """Whoever could write to that folder could run code in the next job."""
+    link(good / "comparison" / "jobs", outside / "folder")
+    code, said = quietly(*COMPARE, "--launcher", "local", "--out", good / "comparison")
+    assert code == 2
+    assert "jobs is a link" in said
+    assert untouched(outside)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions as POSIX has them")
+def test_jobs_are_not_handed_over_where_others_may_write(good):
+    jobs = good / "comparison" / "jobs"
+    jobs.mkdir()
+    jobs.chmod(0o777)
+    code, said = quietly(*COMPARE, "--launcher", "local", "--out", good / "comparison")
+    assert code == 2
+    assert "Others may write to" in said
+    assert list(jobs.iterdir()) == []

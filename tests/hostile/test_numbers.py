@@ -15,6 +15,7 @@ from tests.hostile.conftest import quietly
 import taskmix
 from taskmix.adaptation import Adaptation
 from taskmix.baselines import MAML
+from taskmix.experiments import METHODS
 from taskmix.learner import unprotected
 from taskmix.models import MLP
 from taskmix.streams import FunctionStream, consecutive
@@ -84,6 +85,27 @@ def test_step_leaves_no_number_in_the_state_that_is_not_finite(tasks):
     else:
         assert jnp.isnan(info.error[1])
         assert jnp.isfinite(info.loss)
+
+
+@pytest.mark.parametrize("value", [1e16, 1e20, 1e30, np.nan, np.inf])
+@pytest.mark.parametrize("field", ["x", "y"])
+def test_batch_that_would_be_refused_changes_no_bit_of_the_state(field, value):
+    """A learner that keeps tasks would overflow later, when it learns from them again."""
+    values = getattr(BATCH.support, field).at[1, 0].set(value)
+    batch = eqx.tree_at(lambda b: getattr(b.support, field), BATCH, values)
+    after, info = eqx.filter_jit(LEARNER.step)(STATE, batch, KEY)
+    jax.tree.map(np.testing.assert_array_equal, after, STATE)
+    assert jnp.isnan(info.loss)
+    padding = eqx.tree_at(lambda b: b.support.mask, batch, BATCH.support.mask.at[1, 0].set(False))
+    after, info = eqx.filter_jit(LEARNER.step)(STATE, padding, KEY)
+    assert jnp.isfinite(info.loss)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_step_of_every_method_is_protected(name):
+    """By the decorator that protects MAML's; what it does, the contract of learners shows."""
+    for rule in ("ours", "paper") if METHODS[name].paper else ("ours",):
+        assert METHODS[name].rule(rule).learner.step.__code__ is MAML.step.__code__
 
 
 def test_step_is_that_of_the_learner_where_nothing_is_wrong():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -179,11 +180,15 @@ def duration(arguments, out: Path, environment) -> float:
     return json.loads(lines[-1])["seconds"] - json.loads(lines[0])["seconds"]
 
 
+def share_of(cases: list) -> list:
+    return cases[:: max(round(1 / SHARE), 1)]
+
+
 def assert_survives(
     arguments, moments: list[Moment], whole: Path, folder: Path, environment, outcome=outcome
 ):
     before, times = outcome(whole), 0
-    moments = moments[:: max(round(1 / SHARE), 1)]
+    moments = share_of(moments)
     for number, moment in enumerate(moments):
         out = folder / str(number)
         times += killed(arguments, out, environment, moment)
@@ -210,6 +215,31 @@ def test_regression_survives_forty_kills(tmp_path, environment):
     writing = [in_the_middle_of_a_checkpoint(draw.randrange(1, 40)) for _ in range(10)]
     anywhere = [after(draw.random() * 0.8 * seconds) for _ in range(30 - len(around))]
     assert_survives(REGRESSION, around + writing + anywhere, whole, tmp_path, environment)
+
+
+def damaged(out: Path, kind: str) -> None:
+    """The newest checkpoint, as a bad disk would have it."""
+    newest = max((out / "checkpoints").iterdir())
+    arrays = newest / "checkpoint.safetensors"
+    if kind == "gone":
+        shutil.rmtree(newest)
+    elif kind == "without arrays":
+        arrays.unlink()
+    elif kind == "without manifest":
+        (newest / "manifest.json").unlink()
+    elif kind == "cut off":
+        os.truncate(arrays, arrays.stat().st_size // 2)
+    elif kind == "empty":
+        os.truncate(arrays, 0)
+    else:
+        content = bytearray(arrays.read_bytes())
+        content[int(float(kind) * len(content))] ^= 16
+        arrays.write_bytes(content)
+
+
+DAMAGE = ("gone", "without arrays", "without manifest", "cut off", "empty")
+FLIPPED = ("0.001", "0.25", "0.5", "0.75", "0.999")
+"""Where a bit of the arrays is another one, as a share of their bytes."""
 
 
 @pytest.mark.soak
@@ -250,3 +280,21 @@ def test_a_live_learner_survives_ten_kills(tmp_path, environment):
     moments = [checkpointed(draw.randrange(5, 280)) for _ in range(6)]
     moments += [in_the_middle_of_a_checkpoint(draw.randrange(1, 50)) for _ in range(4)]
     assert_survives(LIVE, moments, whole, tmp_path, environment, outcome_of_live)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ["regression", "table", "live"])
+def test_damaged_checkpoints_cost_the_way_from_the_one_before(tmp_path, environment, name):
+    """Of a learner with reservoirs: a run, a table, a live learner; five ways and five bits."""
+    arguments, moment, result = {
+        "regression": (REGRESSION, evaluated(300), outcome),
+        "table": (TABLE, checkpointed(20), outcome_of_table),
+        "live": (LIVE, checkpointed(100), outcome_of_live),
+    }[name]
+    before = result(finished(arguments, tmp_path / "whole", environment))
+    assert killed(arguments, tmp_path / "killed", environment, moment)
+    for number, kind in enumerate(share_of([*DAMAGE, *FLIPPED])):
+        out = tmp_path / str(number)
+        shutil.copytree(tmp_path / "killed", out)
+        damaged(out, kind)
+        assert result(finished(arguments, out, environment)) == before, kind

@@ -105,7 +105,9 @@ def test_numbers_do_not_depend_on_the_chunks_nor_on_an_interruption(info, living
         if not part:
             continue
         held, _ = lives.follow(info(part))
-        assert lives.shares(held, shares[: len(part)]).shape == (len(part), 2, lives.born)
+        clusters, of_each = lives.shares(held, shares[: len(part)])
+        assert clusters.tolist() == sorted(set(held.ravel().tolist()) - {NOBODY})
+        assert of_each.shape == (len(part), 2, len(clusters))
         found += np.where(np.array(part), held, NOBODY).tolist()
         lives = Lives.restored(json.loads(json.dumps(lives.facts())))
     assert found == slow_numbers(first, alive)
@@ -114,10 +116,20 @@ def test_numbers_do_not_depend_on_the_chunks_nor_on_an_interruption(info, living
 def test_shares_are_those_of_the_cluster_and_not_of_its_row(info):
     lives = Lives.begin(ONE)
     held, _ = lives.follow(info([[1, 1, 0], [1, 0, 0], [1, 1, 0], [1, 1, 0]], spawned=[True] * 4))
-    shares = lives.shares(held, np.array([[[0.5, 0.3, 0.0]]] * 4))
+    clusters, shares = lives.shares(held, np.array([[[0.5, 0.3, 0.0]]] * 4))
+    assert clusters.tolist() == [0, 1, 2]
     np.testing.assert_array_equal(
         shares[:, 0], [[0.5, 0.3, 0.0], [0.5, 0.3, 0.0], [0.5, 0.0, 0.3], [0.5, 0.0, 0.3]]
     )
+
+
+def test_clusters_that_are_gone_take_no_room(info):
+    """After a million births and removals there is as much to look at as after two."""
+    lives = Lives(np.array([7, 999_999, NOBODY]), born=1_000_000)
+    held, _ = lives.follow(info([[1, 1, 0], [1, 0, 1]], spawned=[False, True]))
+    clusters, shares = lives.shares(held, np.array([[[0.5, 0.3, 0.0]], [[0.5, 0.0, 0.4]]]))
+    assert clusters.tolist() == [7, 999_999, 1_000_000]
+    np.testing.assert_array_equal(shares[:, 0], [[0.5, 0.3, 0.0], [0.5, 0.0, 0.4]])
 
 
 def test_following_does_not_change_what_it_is_told(info):

@@ -74,7 +74,13 @@ def recalled(out: Path) -> list[str]:
         raise ValueError(f"{out} is not a folder; give one that a run wrote.")
     if (out / CONFIG).exists() and not (out / COMMAND).exists():
         raise ValueError(f"{out} is part of a comparison; resume the folder of the comparison.")
-    return [*without_out(read_command(out)), "--out", str(out)]
+    command = without_out(read_command(out))
+    if any(argument.partition("=")[0] == "--coordinator" for argument in command):
+        # Nobody is led to an address by a folder that may come from somebody else.
+        raise Refused(
+            f"{out} is trained by several processes; give the command of each of them once more."
+        )
+    return [*command, "--out", str(out)]
 
 
 def without_out(command: Sequence[str]) -> list[str]:

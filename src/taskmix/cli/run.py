@@ -130,7 +130,7 @@ def _joined(arguments: Sequence[str]) -> bool:
     for name, default in numbers.items():
         value = peek(arguments, name, str(default))
         # Whatever else it is, is said when all flags are read.
-        numbers[name] = int(value) if value.isdigit() else default
+        numbers[name] = int(value) if value.isascii() and value.isdigit() else default
     coordinator = peek(arguments, "coordinator", "")
     if coordinator:
         join(coordinator, numbers["processes"], numbers["process"], numbers["devices"])

@@ -56,18 +56,23 @@ class History:
         error: Float[np.ndarray, "iterations tasks"],
         family: Int[np.ndarray, "iterations tasks"],
         responsibilities: Float[np.ndarray, "iterations tasks clusters"],
+        clusters: Int[np.ndarray, " clusters"] | None = None,
     ) -> None:
         """Take in the iterations from ``start`` on, which lie in one phase.
 
-        Responsibilities are by cluster: a cluster keeps its place when others come and go.
+        Responsibilities are by cluster, of which ``clusters`` has the numbers, in order; without
+        them they are all that there have been.
         Tasks whose error is NaN are padding, or could not be learned from, and do not count.
         """
         known = ~np.isnan(error)
         np.add.at(self.error, family[known], error[known])
         np.add.at(self.tasks, family[known], 1)
         index = next(i for i, phase in enumerate(self.phases) if start < phase.stop)
-        self._add_shares(index, start, np.where(known, family, UNKNOWN), responsibilities)
-        self._add_leads(index, start, _leaders(known, responsibilities))
+        if clusters is None:
+            clusters = np.arange(responsibilities.shape[-1])
+        family = np.where(known, family, UNKNOWN)
+        self._add_shares(index, start, family, responsibilities, clusters)
+        self._add_leads(index, start, _leaders(known, responsibilities, clusters))
 
     def prequential(self, families: Sequence[str]) -> dict[str, float]:
         """As ``taskmix.evaluation.prequential``, for the whole stream."""
@@ -104,8 +109,9 @@ class History:
         start: int,
         family: Int[np.ndarray, "iterations tasks"],
         responsibilities: Float[np.ndarray, "iterations tasks clusters"],
+        clusters: Int[np.ndarray, " clusters"],
     ) -> None:
-        room = responsibilities.shape[-1] - self.shares.shape[-1]
+        room = int(clusters.max(initial=0)) + 1 - self.shares.shape[-1]
         self.shares = np.pad(self.shares, ((0, 0), (0, 0), (0, max(room, 0))))
         late = max(self.phases[index].stop - OWNER_WINDOW - start, 0)
         family, responsibilities = family[late:], responsibilities[late:]
@@ -114,7 +120,8 @@ class History:
             count = members.sum(axis=1)
             total = np.where(members[..., None], responsibilities, 0).sum(axis=1)
             occurs = count > 0
-            self.shares[index, row] += (total[occurs] / count[occurs, None]).sum(axis=0)
+            mean = total[occurs] / count[occurs, None]
+            self.shares[index, row, clusters] += mean.sum(axis=0)
 
     def _add_leads(self, index: int, start: int, leaders: Int[np.ndarray, " iterations"]) -> None:
         phase, before = self.phases[index], self._returns.get(index)
@@ -134,10 +141,13 @@ class History:
 def _leaders(
     known: Bool[np.ndarray, "iterations tasks"],
     responsibilities: Float[np.ndarray, "iterations tasks clusters"],
+    clusters: Int[np.ndarray, " clusters"],
 ) -> Int[np.ndarray, " iterations"]:
     """The cluster with the largest share of each batch; unknown if none has any."""
+    if not len(clusters):
+        return np.full(len(known), UNKNOWN)
     total = np.where(known[..., None], responsibilities, 0).sum(axis=1)
-    return np.where(total.any(axis=-1), total.argmax(axis=-1), UNKNOWN)
+    return np.where(total.any(axis=-1), clusters[total.argmax(axis=-1)], UNKNOWN)
 
 
 def returns(phases: Sequence[Phase]) -> dict[int, int]:

@@ -11,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import sys
+import tempfile
 import time
 import uuid
 from collections import deque
@@ -36,6 +38,9 @@ LOOK = 0.5
 PATIENCE = 30.0
 """Seconds that a job waits for its lock, which a look at it may hold for a moment, and that are
 waited for jobs to end."""
+NOT_OURS = ("setup", "teardown", "srun_args", "additional_parameters", "nodes", "tasks_per_node")
+"""Ends of the names of what submitit's executors have and no job of ours: commands of a shell, and
+more than one process."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,14 +61,23 @@ class Launcher:
     options: tuple[str, ...] = ()
     """Settings of submitit's executor as NAME=VALUE, such as slurm_partition=cpu or mem_gb=4."""
 
+    def __post_init__(self) -> None:
+        for option in self.options:
+            name, given, value = option.partition("=")
+            if not name or not given or not value:
+                raise ValueError(f"options has {option!r}; it must be NAME=VALUE.")
+            if name.endswith(NOT_OURS):
+                raise ValueError(f"options has {option!r}; {name} cannot be set here.")
+            if not value.isprintable():
+                # A line of its own in the script of a job would be a command of it.
+                raise ValueError(f"options has {option!r}; a value is one line of plain text.")
+
     def parameters(self) -> dict[str, Any]:
         """What submitit is told."""
         told: dict[str, Any] = {"timeout_min": self.job_minutes}
         for option in self.options:
-            name, given, value = option.partition("=")
-            if not name or not given:
-                raise ValueError(f"options has {option!r}; it must be NAME=VALUE.")
-            told[name] = int(value) if value.isdigit() else value
+            name, _, value = option.partition("=")
+            told[name] = int(value) if value.isascii() and value.isdigit() else value
         return told
 
     def executor(self, folder: Path) -> Any:
@@ -77,9 +91,10 @@ class Launcher:
         try:
             executor = submitit.AutoExecutor(folder, cluster=self.launcher)
             executor.update_parameters(**self.parameters())
-        except (NameError, RuntimeError) as error:
+        except (NameError, RuntimeError, AssertionError, TypeError) as error:
+            what = " ".join(str(error).split())
             raise ValueError(
-                f"submitit cannot use {self.launcher} with these options ({error})."
+                f"submitit cannot use {self.launcher} with these options ({what})."
             ) from None
         return executor
 
@@ -163,9 +178,7 @@ def launched(
 
     What a job gives is not handed over: it is in the folders that it wrote.
     """
-    folder = out / FOLDER
-    with explained(f"create {folder}"):
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    folder = _own_folder(out)
     executor = launcher.executor(folder)
     waiting = deque(enumerate(jobs))
     running: list[Running] = []
@@ -188,6 +201,17 @@ def launched(
         _ended(running, started)
     if problems:
         raise OSError(f"{'; '.join(problems)}. What was done is kept, and the command goes on.")
+
+
+def _own_folder(out: Path) -> Path:
+    """Where jobs are handed over, new for every command. Who could write there could run code."""
+    folder = inside(out, FOLDER)
+    with explained(f"create {folder}"):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    found = folder.stat()
+    if os.name == "posix" and (found.st_uid != os.geteuid() or found.st_mode & 0o022):
+        raise Refused(f"Others may write to {folder}; remove it, and it is made anew.")
+    return Path(tempfile.mkdtemp(dir=folder, prefix=""))
 
 
 def _ended(running: Sequence[Running], started: Sequence[Running]) -> None:

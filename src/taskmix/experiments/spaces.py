@@ -30,7 +30,8 @@ class Between:
             )
 
     def holds(self, value: Any) -> bool:
-        return isinstance(value, int | float) and self.low <= value <= self.high
+        kinds = (int,) if self.whole else (int, float)
+        return type(value) in kinds and self.low <= value <= self.high
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,6 @@ The search is Optuna's (T. Akiba et al.: Optuna. KDD 2019), which is an extra: `
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -24,6 +23,7 @@ from taskmix.experiments.methods import method
 from taskmix.experiments.recipes import Recipe
 from taskmix.experiments.run import run_method
 from taskmix.experiments.spaces import Between, Range, read_space, space_of
+from taskmix.experiments.trials import Trial, read_trials, value_of, write_trials
 from taskmix.experiments.variants import folder_name, variant
 from taskmix.files import inside, write_json
 from taskmix.streams import Stream
@@ -31,11 +31,6 @@ from taskmix.training import Settings
 from taskmix.training.moments import check_seeds
 from taskmix.training.run_folder import as_json
 from taskmix.training.watch import Request, StopRequest
-
-STUDY = "study.jsonl"
-"""The journal of a search, one line per thing that happened in it."""
-FACTS = "protocol"
-"""What a study was begun with, so that nothing else goes on in it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,56 +197,44 @@ class Search:
 
     def run(self, folder: Path, request: Request) -> Tuned:
         """Search, or go on, until there are as many trials as were asked for."""
-        optuna = _optuna()
         folder.mkdir(parents=True, exist_ok=True)
-        study = self._study(optuna, folder)
+        tried = read_trials(folder, self._protocol(), self.space)
+        optuna = _optuna()
         distributions = {name: _distribution(optuna, one) for name, one in self.space.items()}
-        done = optuna.trial.TrialState.COMPLETE
-        while len(study.get_trials(deepcopy=False, states=(done,))) < self.trials:
+        study = self._study(optuna, tried, distributions)
+        while len(tried) < self.trials:
             # Seeded by how far it is, so that a search that goes on does not repeat itself.
             study.sampler = optuna.samplers.TPESampler(seed=len(study.trials))
             trial = study.ask(distributions)
             started = time.monotonic()
             error = self._error(trial.params, folder, request)
-            trial.set_user_attr("seconds", round(time.monotonic() - started, 1))
-            trial.set_user_attr("error", error if math.isfinite(error) else None)
-            # The search has to be told a number, however bad.
-            study.tell(trial, min(error, 1e30) if not math.isnan(error) else 1e30)
-        best = study.best_trial
-        tried = [
-            {"settings": one.params, **one.user_attrs}
-            for one in study.get_trials(deepcopy=False, states=(done,))
-        ]
-        return Tuned(self._label(best.params), dict(best.params), float(best.value), tried)
+            seconds = round(time.monotonic() - started, 1)
+            known = error if math.isfinite(error) else None
+            tried.append({"settings": dict(trial.params), "error": known, "seconds": seconds})
+            study.tell(trial, value_of(tried[-1]))
+            write_trials(folder, self._protocol(), tried)
+        best = min(tried, key=value_of)
+        return Tuned(self._label(best["settings"]), best["settings"], value_of(best), tried)
 
-    def _study(self, optuna: Any, folder: Path) -> Any:
-        """The study of the folder; a trial that was interrupted comes first again."""
+    def _study(self, optuna: Any, tried: Sequence[Trial], distributions: Mapping[str, Any]) -> Any:
+        """A study that knows what was tried; the method as it is comes first."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        backend = optuna.storages.journal.JournalFileBackend(str(inside(folder, STUDY)))
-        study = optuna.create_study(
-            storage=optuna.storages.JournalStorage(backend),
-            study_name=self.name,
-            load_if_exists=True,
-        )
-        facts = json.dumps(self._facts(), sort_keys=True)
-        before = study.user_attrs.get(FACTS)
-        if before is None:
-            study.set_user_attr(FACTS, facts)
-            usual = self._usual()
-            if usual is not None:
-                study.enqueue_trial(usual)
-        elif before != facts:
-            raise ValueError(
-                f"{folder} holds a search with another experiment, other seeds or another space; "
-                f"choose another folder, or give what it was begun with."
+        study = optuna.create_study(study_name=self.name)
+        for one in tried:
+            study.add_trial(
+                optuna.trial.create_trial(
+                    params=dict(one["settings"]),
+                    distributions=dict(distributions),
+                    value=value_of(one),
+                )
             )
-        for trial in study.get_trials(deepcopy=False):
-            if trial.state == optuna.trial.TrialState.RUNNING:
-                study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
-                study.enqueue_trial(trial.params)
+        usual = self._usual()
+        if not tried and usual is not None:
+            study.enqueue_trial(usual)
         return study
 
-    def _facts(self) -> dict[str, Any]:
+    def _protocol(self) -> dict[str, Any]:
+        """What a search was begun with, so that nothing else goes on in it."""
         return {
             "experiment": as_json(self.experiment),
             "seeds": list(self.seeds),

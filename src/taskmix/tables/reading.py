@@ -158,10 +158,9 @@ def _frame(source: Any) -> pl.DataFrame | None:
         native = nw.from_native(source)
     except TypeError:
         return None
-    if isinstance(native, nw.LazyFrame):
-        native = native.collect()
     try:
-        return native.to_polars()
+        # What is lazy may fail only now.
+        return (native.collect() if isinstance(native, nw.LazyFrame) else native).to_polars()
     except Exception as error:
         raise TableError(f"The frame cannot be read ({_short(error)}).") from None
 

@@ -113,14 +113,23 @@ def check_state(trial: Trial) -> None:
 
 
 def check_protection(trial: Trial) -> None:
-    """Numbers that overflow on the way leave the state as fit to go on with as it was."""
-    for size in (1e12, 1e30):
+    """Numbers that overflow on the way leave the state as fit to go on with as it was.
+
+    A learner that keeps tasks must not keep those, either: it would overflow when they come again.
+    """
+    for size in (1e12, 1e20, 1e30):
         huge = scaled(trial.batch(STEPS), size)
         after, _ = trial.step(trial.state, huge, KEY)
         assert stayed_finite(trial.state, after), (
             f"a batch of numbers like {size:g} left some in the state that are not finite; put "
             f"taskmix.protected on `step`"
         )
+        for iteration in range(STEPS + 1, STEPS + 4):
+            after, info = trial.step(after, trial.batch(iteration), KEY)
+            assert np.isfinite(info.loss), (
+                f"after a batch of numbers like {size:g} nothing is learned any more; put "
+                f"taskmix.protected on `step`"
+            )
 
 
 def check_pure(trial: Trial) -> None:

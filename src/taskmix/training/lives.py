@@ -106,15 +106,19 @@ class Lives:
         self,
         held: Int[np.ndarray, "iterations rows"],
         responsibilities: Float[np.ndarray, "iterations tasks rows"],
-    ) -> Float[np.ndarray, "iterations tasks clusters"]:
-        """Responsibilities by the number of the cluster instead of its row."""
+    ) -> tuple[Int[np.ndarray, " clusters"], Float[np.ndarray, "iterations tasks clusters"]]:
+        """Responsibilities by cluster instead of by row, and the numbers of these clusters.
+
+        Those that were gone before are left out: their number grows with the stream.
+        """
         iterations, tasks = responsibilities.shape[:2]
+        clusters = np.unique(held[held != NOBODY])
         # What no cluster holds goes to one more, which is then left out.
-        place = np.where(held == NOBODY, self.born, held)
-        shares = np.zeros((iterations, tasks, self.born + 1), responsibilities.dtype)
+        place = np.where(held == NOBODY, len(clusters), np.searchsorted(clusters, held))
+        shares = np.zeros((iterations, tasks, len(clusters) + 1), responsibilities.dtype)
         where = np.broadcast_to(place[:, None], responsibilities.shape)
         np.put_along_axis(shares, where, responsibilities, axis=-1)
-        return shares[..., :-1]
+        return clusters, shares[..., :-1]
 
     def facts(self) -> dict[str, Any]:
         """What JSON can say of it, which is all."""

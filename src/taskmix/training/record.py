@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from taskmix.evaluation import Details, Evaluation, History, family_measures, prequential
 from taskmix.learner import Info
@@ -81,12 +81,13 @@ class Record:
         if info is not None and chunk.families is not None:
             start = chunk.iteration - len(info.loss)
             held, happenings = self.lives.follow(info)
-            shares = self.lives.shares(held, info.responsibilities)
+            clusters, shares = self.lives.shares(held, info.responsibilities)
             family = chunk.families[self.position]
-            self.history.add(start, info.error, family, shares)
+            self.history.add(start, info.error, family, shares, clusters)
             self._note(start, happenings)
             self._note_alarming(start, happenings, np.asarray(info.error), shares)
-            of_batches = _of_batches(info, shares, self.lives.ids)
+            alive = np.searchsorted(clusters, self.lives.ids)
+            of_batches = _of_batches(info, shares, alive)
             of_batches["prequential"] = prequential(info.error, family, self.families)
             events = _events(chunk, info, happenings, self.position, self.alarmed)
         line: Line = {
@@ -231,20 +232,25 @@ def _founders(evaluation: Evaluation) -> Bool[np.ndarray, " rows"]:
 
 
 def _of_batches(
-    info: Info, shares: Float[np.ndarray, "iterations tasks clusters"], ids: Sequence[int]
+    info: Info,
+    shares: Float[np.ndarray, "iterations tasks clusters"],
+    alive: Int[np.ndarray, " alive"],
 ) -> Line:
-    """Means over the batches of a chunk; tasks whose error is NaN were not learned from."""
+    """Means over the batches of a chunk, of those clusters that are alive at its end.
+
+    Tasks whose error is NaN were not learned from.
+    """
     known = ~np.isnan(info.error)
     learned = np.isfinite(info.loss)
     line: Line = {
         "loss": float(info.loss[learned].mean()) if learned.any() else None,
         "suspicion": float(info.suspicion.max()),
-        "batch_responsibilities": [0.0] * len(ids),
+        "batch_responsibilities": [0.0] * len(alive),
         "batch_background": None,
     }
     if known.any():
         mean = shares[known].mean(axis=0)
-        line["batch_responsibilities"] = [float(value) for value in mean[list(ids)]]
+        line["batch_responsibilities"] = [float(value) for value in mean[alive]]
         line["batch_background"] = max(1 - float(mean.sum()), 0.0)
     return line
 
