@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from taskmix.reporting.markup import (
     tag,
 )
 from taskmix.reporting.pictures import colour, dash
+from taskmix.reporting.run_page import repeating, settings_of
 from taskmix.reporting.table_tasks import (
     MOST_TASKS,
     regime_colour,
@@ -33,7 +34,9 @@ WINDOW = 30
 MOST_ALARMS = 50
 
 
-def table_sections(result: TableResult) -> list[Section]:
+def table_sections(
+    result: TableResult, config: Mapping[str, Any], command: Sequence[str] | None
+) -> list[Section]:
     """What was predicted, how well, of which kinds the tasks are, and when alarms were raised."""
     return [
         Section("summary", "In short", _summary(result), "summary"),
@@ -42,7 +45,8 @@ def table_sections(result: TableResult) -> list[Section]:
         Section("rows", "Prediction against truth, row by row", rows_figure(result), "rows"),
         Section("regimes", "Regimes and alarms", _regimes(result), "regimes"),
         Section("calibration", "Calibration", _calibration(result), "calibration"),
-        Section("settings", "Settings", settings_list(_settings(result)), "settings"),
+        Section("settings", "Settings", _all_settings(result, config), "settings"),
+        Section("repeat", "How to repeat it", repeating(config, command), "repeat"),
     ]
 
 
@@ -275,6 +279,11 @@ def _of_classes(result: TableResult) -> Markup:
     }
     caption = "On the dashed line, predictions are as often right as they say."
     return figure("plot", spec, "Calibration of the predicted labels", caption, numbers=True)
+
+
+def _all_settings(result: TableResult, config: Mapping[str, Any]) -> Markup:
+    """What was chosen for this table, and what was given."""
+    return join([settings_list(_settings(result)), settings_of(config)])
 
 
 def _settings(result: TableResult) -> dict[str, Any]:
