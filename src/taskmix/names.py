@@ -37,6 +37,15 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
+def percent(share: float, digits: int = 1) -> str:
+    """A share as it is written here, with a space.
+
+    >>> percent(0.9), percent(0.905, 0)
+    ('90.0 %', '90 %')
+    """
+    return f"{100 * share:.{digits}f} %"
+
+
 def printable(text: str) -> str:
     """The same line without what a terminal would obey: escape sequences, line breaks, direction.
 

@@ -199,9 +199,9 @@ def test_any_task_of_a_table_can_be_chosen_by_its_name(browser, tmp_path):
         "const i = document.querySelector('#tasks input[type=search]'); i.value = 'b'; i.onchange()"
     )
     said = "return document.querySelector('#tasks .about').textContent"
-    assert browser.run(said).startswith("b: regime 1")
+    assert browser.run(said).startswith("Task b: regime 1")
     browser.run("document.querySelector('#tasks button[aria-label=\"next task\"]').click()")
-    assert browser.run(said).startswith("</script><img")
+    assert browser.run(said).startswith("Task </script><img")
 
 
 def test_keys_read_a_chart_aloud(browser, run_page):

@@ -94,7 +94,7 @@ def main(arguments: Sequence[str]) -> None:
         screen.say(line)
     for name, what in (("results", out), ("figure", out / "result.png"), ("model", out / "model")):
         screen.say(f"{name}: {what}")
-    screen.say(f"report: {table_report(result, inside(out, 'report.html'), command)}")
+    screen.say(f"report: {table_report(result, inside(out, 'report.html'), out)}")
 
 
 def _usual(command: Sequence[str]) -> Path:

@@ -51,14 +51,24 @@ def comparison_sections(
     if len(methods) > 1:
         body = _differences(comparison)
         found.append(Section("differences", "Paired differences", body, "differences"))
-    found.append(
-        Section("stream", f"{runs[0].measure.capitalize()} over the stream", _course(groups))
-    )
+    title = f"{runs[0].measure.capitalize()} over the stream"
     found += [
-        Section("settings", "Settings", settings_of(runs[0].config), "settings"),
+        Section("stream", title, _course(groups), "stream"),
+        Section("settings", "Settings", _settings(groups), "settings"),
         Section("repeat", "How to repeat it", repeating(runs[0].config, command), "repeat"),
     ]
     return found
+
+
+def _settings(groups: Mapping[str, Sequence[Run]]) -> Markup:
+    """What all runs have in common, and the learner of each method."""
+    first = groups[next(iter(groups))][0].config
+    common = settings_of({name: one for name, one in first.items() if name != "learner"})
+    learners = [
+        settings_of({"learner": groups[name][0].config.get("learner")}, of=label_of(name))
+        for name in in_order(groups)
+    ]
+    return join([common, *learners])
 
 
 def _summary(comparison: Mapping[str, Any], runs: Sequence[Run]) -> Markup:

@@ -236,8 +236,9 @@ def ratios(profile: Float[np.ndarray, "families clusters"]) -> Float[np.ndarray,
 
 
 def _main_families(run: Run, cluster: int) -> list[str]:
-    shares = run.responsibilities[:, -1, cluster]
-    return [family for family, share in zip(run.families, shares, strict=True) if share > 0.5]
+    """Those of whose test tasks it takes more than any other cluster does."""
+    most = np.nan_to_num(run.responsibilities[:, -1]).argmax(axis=-1)
+    return [family for family, one in zip(run.families, most, strict=True) if one == cluster]
 
 
 def _spread_out(distance: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n 2"]:

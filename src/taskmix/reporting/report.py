@@ -67,10 +67,12 @@ def report(source: str | Path, out: str | Path | None = None, refresh: int = 0) 
     return _write(content, inside(folder, NAME) if out is None else Path(out))
 
 
-def table_report(result: TableResult, out: Path, command: Sequence[str] | None = None) -> Path:
-    """The report of a table that has not been saved, or has; ``command`` is what made it."""
-    config = {"software": {"taskmix": __version__}}
-    return _write(_table_page(result, out.stem, config, command), out)
+def table_report(result: TableResult, out: Path, folder: Path | None = None) -> Path:
+    """The report of a table, with settings and command if it has a folder."""
+    if folder is None:
+        return _write(_table_page(result, out.stem, {}, None), out)
+    config, command = _settings(folder), _command(folder)
+    return _write(_table_page(result, folder.resolve().name, config, command), out)
 
 
 def watch(
@@ -255,8 +257,12 @@ def _command(folder: Path) -> list[str] | None:
 
 
 def _of_table_folder(folder: Path) -> str:
-    config = read_json(folder / CONFIG) if (folder / CONFIG).exists() else {}
-    return _table_page(read_table(folder), folder.resolve().name, config, _command(folder))
+    name = folder.resolve().name
+    return _table_page(read_table(folder), name, _settings(folder), _command(folder))
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    return read_json(folder / CONFIG) if (folder / CONFIG).exists() else {}
 
 
 def _table_page(

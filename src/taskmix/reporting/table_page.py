@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from taskmix.names import percent
 from taskmix.reporting.markup import (
     Markup,
     Section,
@@ -80,7 +81,7 @@ def _summary(result: TableResult) -> Markup:
         ("alarms", f"{len(result.alarms):,}", "tasks that fit nothing"),
     ]
     if result.coverage is not None:
-        shown.append(("in 90 % intervals", f"{result.coverage:.1%}", "90 % is right"))
+        shown.append(("in 90 % intervals", percent(result.coverage), "90 % is right"))
     return join(
         [
             tag("p", " ".join(said), class_="lead"),
@@ -181,7 +182,10 @@ def _regimes(result: TableResult) -> Markup:
         "hover": "dot",
         "legend": True,
     }
-    caption = "One dot per task: its colour is the regime that it belongs to."
+    caption = (
+        "One dot per task: its colour is the regime that it belongs to. Novelty is 0 until enough "
+        "tasks have been seen."
+    )
     drawn = figure("plot", spec, "Regimes and novelty over the tasks", caption)
     return join([drawn, _regime_table(result), _alarms(result)])
 
@@ -255,7 +259,7 @@ def _calibration(result: TableResult) -> Markup:
         "group": "tasks",
     }
     caption = (
-        f"Over all rows, 90 % intervals held {result.coverage:.1%} of the targets; the line is the "
+        f"Over all rows, 90 % intervals held {percent(result.coverage)} of the targets; the line is the "
         f"mean over the last {window} tasks. Below the dashed line intervals are too narrow."
     )
     return figure("plot", spec, "Share of targets inside their intervals over the tasks", caption)
@@ -288,4 +292,5 @@ def _all_settings(result: TableResult, config: Mapping[str, Any]) -> Markup:
 
 def _settings(result: TableResult) -> dict[str, Any]:
     left = {f"left out: {name}": count for name, count in result.left_out.items() if count}
-    return {"kind": result.kind, "measure": result.measure, **result.chosen, **left}
+    found = {"kind": result.kind, "measure": result.measure, **result.chosen, **left}
+    return {name.replace("_", " "): value for name, value in found.items()}

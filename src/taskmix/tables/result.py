@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from taskmix.files import explained, inside, replacing, write_json
-from taskmix.names import counted
+from taskmix.names import counted, percent
 
 LEAST_COVERAGE = 0.8
 """Share of the targets in 90 % intervals below which a note says that these are too narrow."""
@@ -194,7 +194,7 @@ def lines_of(result: TableResult) -> list[str]:
     lines.append(f"  {'taskmix':<{width}}  {result.error}")
     lines += [f"  {name:<{width}}  {one}" for name, one in result.baselines.items()]
     if result.coverage is not None:
-        lines.append(f"90 % intervals held {result.coverage:.1%} of the targets.")
+        lines.append(f"90 % intervals held {percent(result.coverage)} of the targets.")
     counts = {
         "regime": sum(regime.number >= 0 for regime in result.regimes),
         "alarm": len(result.alarms),
@@ -224,7 +224,7 @@ def notes_of_table(result: TableResult) -> list[str]:
         notes.append("No uncertainty: this learner gives no intervals.")
     elif result.coverage is not None and result.coverage < LEAST_COVERAGE:
         notes.append(
-            f"Too narrow: 90 % intervals held only {result.coverage:.1%} of the targets, so do not "
+            f"Too narrow: 90 % intervals held only {percent(result.coverage)} of the targets, so do not "
             f"rely on their width."
         )
     best = min(result.baselines, key=lambda name: result.baselines[name].value, default=None)

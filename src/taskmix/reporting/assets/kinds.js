@@ -87,7 +87,7 @@ function drawLives(figure, spec) {
       const room = Math.floor((toX(band.to) - toX(band.from) - 8) / 6.6);
       if (room >= 3) svg.append(drawing("text", { class: "phase-name", x: (toX(band.from) + toX(band.to)) / 2, y: 14, "text-anchor": "middle" }, band.label.length > room ? `${band.label.slice(0, room - 1)}…` : band.label));
     });
-    for (const tick of ticks(0, spec.end, (right - left) / 90))
+    for (const tick of ticks(0, spec.end, (right - left) / roomOf(width)))
       svg.append(drawing("text", { class: "tick", x: toX(tick), y: bottom + 17, "text-anchor": "middle" }, number(tick)));
     spec.lives.forEach((life, place) => {
       const y = 32 + line * place, style = `--own: var(--${life.colour})`;
