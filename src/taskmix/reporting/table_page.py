@@ -259,8 +259,8 @@ def _calibration(result: TableResult) -> Markup:
         "group": "tasks",
     }
     caption = (
-        f"Over all rows, 90 % intervals held {percent(result.coverage)} of the targets; the line is the "
-        f"mean over the last {window} tasks. Below the dashed line intervals are too narrow."
+        f"Over all rows, 90 % intervals held {percent(result.coverage)} of the targets; the line "
+        f"is the mean over the last {window} tasks. Below the dashed line intervals are too narrow."
     )
     return figure("plot", spec, "Share of targets inside their intervals over the tasks", caption)
 

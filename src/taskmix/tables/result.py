@@ -224,8 +224,8 @@ def notes_of_table(result: TableResult) -> list[str]:
         notes.append("No uncertainty: this learner gives no intervals.")
     elif result.coverage is not None and result.coverage < LEAST_COVERAGE:
         notes.append(
-            f"Too narrow: 90 % intervals held only {percent(result.coverage)} of the targets, so do not "
-            f"rely on their width."
+            f"Too narrow: 90 % intervals held only {percent(result.coverage)} of the targets, so "
+            f"do not rely on their width."
         )
     best = min(result.baselines, key=lambda name: result.baselines[name].value, default=None)
     if best is not None and result.baselines[best].value < result.error.value:
