@@ -236,9 +236,11 @@ def ratios(profile: Float[np.ndarray, "families clusters"]) -> Float[np.ndarray,
 
 
 def _main_families(run: Run, cluster: int) -> list[str]:
-    """Those of whose test tasks it takes more than any other cluster does."""
-    most = np.nan_to_num(run.responsibilities[:, -1]).argmax(axis=-1)
-    return [family for family, one in zip(run.families, most, strict=True) if one == cluster]
+    """Those of whose test tasks it takes more than any other cluster does, or a part of one."""
+    shares = np.nan_to_num(run.responsibilities[:, -1])
+    most = shares.argmax(axis=-1)
+    found = [family for family, one in zip(run.families, most, strict=True) if one == cluster]
+    return found or [f"part of {run.families[int(shares[:, cluster].argmax())]}"]
 
 
 def _spread_out(distance: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n 2"]:

@@ -226,10 +226,10 @@ def _alarms(result: TableResult) -> Markup:
 
 
 def _calibration(result: TableResult) -> Markup:
-    if result.coverage is None and not result.labels:
-        return tag("p", "This learner does not say how uncertain it is: there are no intervals.")
     if result.labels:
         return _of_classes(result)
+    if result.coverage is None:
+        return tag("p", "This learner does not say how uncertain it is: there are no intervals.")
     frame = result.predictions
     inside = (frame["low"] <= frame["target"]) & (frame["target"] <= frame["high"])
     by_task = (
