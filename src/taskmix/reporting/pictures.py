@@ -201,7 +201,7 @@ def cluster_map(run: Run) -> Spec | None:
             "name": str(number + 1),
             "families": ", ".join(_main_families(run, number)),
             "colour": colour(number),
-            "title": f"cluster {number + 1}",
+            "title": f"cluster {number + 1}: {', '.join(_main_families(run, number))}",
         }
         for i, number in enumerate(ids)
     ]

@@ -83,7 +83,7 @@ function drawMap(figure, spec) {
       const whole = drawing("g", { style: `--own: var(--${disc.colour})` }, drawing("title", {}, disc.title));
       whole.append(drawing("circle", { class: "disc", cx: x, cy: y, r }),
         drawing("text", { class: "disc-name", x, y: y + (r > 30 && disc.families ? -2 : 5), "text-anchor": "middle" }, disc.name));
-      const room = Math.floor((2 * r - 10) / 6);
+      const room = Math.floor(Math.max(2 * r - 10, 100) / 6);
       if (r > 30 && disc.families) whole.append(drawing("text", { class: "tick strong", x, y: y + 15, "text-anchor": "middle" }, disc.families.length > room ? `${disc.families.slice(0, Math.max(1, room - 1))}…` : disc.families));
       svg.append(whole);
     }
