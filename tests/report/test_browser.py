@@ -247,3 +247,12 @@ def test_print_opens_what_is_folded_and_needs_no_colour_of_the_screen(browser, r
     printed = browser.driver.execute_cdp_cmd("Page.printToPDF", {})["data"]
     assert len(printed) > 10_000
     assert browser.problems() == []
+
+
+def test_small_pictures_are_as_small_on_paper(browser, run_page):
+    browser.show(run_page, width=794)
+    widths = (
+        "dispatchEvent(new Event('beforeprint')); return ['#stream', '.gallery'].map((place) => "
+        "Number(document.querySelector(`${place} .plot > svg`).getAttribute('width')))"
+    )
+    assert browser.run(widths) == [660, 230]
