@@ -255,4 +255,4 @@ def test_small_pictures_are_as_small_on_paper(browser, run_page):
         "dispatchEvent(new Event('beforeprint')); return ['#stream', '.gallery'].map((place) => "
         "Number(document.querySelector(`${place} .plot > svg`).getAttribute('width')))"
     )
-    assert browser.run(widths) == [660, 230]
+    assert browser.run(widths) == [660, 240]

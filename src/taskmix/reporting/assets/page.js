@@ -19,7 +19,7 @@ function drawAll() {
     if (numbers) numbers.ontoggle = () => { if (numbers.open) numbersOf(made, numbers.querySelector("div")); };
   }
   // Small pictures stand side by side on paper, too.
-  const force = (width) => () => { for (const plot of plots) { plot.forced = width && plot.spec.mini ? 230 : width; plot.draw(); } };
+  const force = (width) => () => { for (const plot of plots) { plot.forced = width && plot.spec.mini ? 240 : width; plot.draw(); } };
   addEventListener("beforeprint", () => {
     for (const folded of document.querySelectorAll("section > details")) folded.open = true;
     force(660)();
