@@ -125,7 +125,7 @@ def watch(
             except (ValueError, OSError) as error:
                 # Nothing was measured yet, or a line is being written just now.
                 if not told and seen is None:
-                    say(f"waits: {error}")
+                    say(f"waits: {error if folder.exists() else f'{folder} is not there yet'}")
             else:
                 if not told:
                     say(f"report: {path}; a browser that shows it reads it again by itself")
