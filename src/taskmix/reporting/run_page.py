@@ -187,7 +187,7 @@ def shown(value: float, run: Run) -> str:
 
 def duration(seconds: float) -> str:
     """
-    >>> duration(75), duration(7320)
+    >>> duration(75.0), duration(7320.0)
     ('75 s', '2 h 2 min')
     """
     if seconds < 120:
