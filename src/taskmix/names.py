@@ -1,4 +1,4 @@
-"""Names in what is said: those that do not exist, and those that came from somebody else."""
+"""Words in what is said: names that do not exist, names that came from others, and numbers."""
 
 from __future__ import annotations
 
@@ -26,6 +26,24 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     """
     found = difflib.get_close_matches(name, list(known), n=1)
     return found[0] if found else None
+
+
+def counted(count: int, what: str) -> str:
+    """A number with a noun whose plural ends in s.
+
+    >>> counted(1, "alarm"), counted(1200, "row")
+    ('1 alarm', '1,200 rows')
+    """
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """A share as it is written here, with a space.
+
+    >>> percent(0.9), percent(0.905, 0)
+    ('90.0 %', '90 %')
+    """
+    return f"{100 * share:.{digits}f} %"
 
 
 def printable(text: str) -> str:

@@ -199,9 +199,9 @@ def test_any_task_of_a_table_can_be_chosen_by_its_name(browser, tmp_path):
         "const i = document.querySelector('#tasks input[type=search]'); i.value = 'b'; i.onchange()"
     )
     said = "return document.querySelector('#tasks .about').textContent"
-    assert browser.run(said).startswith("b: regime 1")
+    assert browser.run(said).startswith("Task b: regime 1")
     browser.run("document.querySelector('#tasks button[aria-label=\"next task\"]').click()")
-    assert browser.run(said).startswith("</script><img")
+    assert browser.run(said).startswith("Task </script><img")
 
 
 def test_keys_read_a_chart_aloud(browser, run_page):
@@ -247,3 +247,12 @@ def test_print_opens_what_is_folded_and_needs_no_colour_of_the_screen(browser, r
     printed = browser.driver.execute_cdp_cmd("Page.printToPDF", {})["data"]
     assert len(printed) > 10_000
     assert browser.problems() == []
+
+
+def test_small_pictures_are_as_small_on_paper(browser, run_page):
+    browser.show(run_page, width=794)
+    widths = (
+        "dispatchEvent(new Event('beforeprint')); return ['#stream', '.gallery'].map((place) => "
+        "Number(document.querySelector(`${place} .plot > svg`).getAttribute('width')))"
+    )
+    assert browser.run(widths) == [660, 240]

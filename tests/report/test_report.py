@@ -13,10 +13,10 @@ import taskmix as tm
 from taskmix.experiments.notes import notes_by_method, notes_of
 from taskmix.reporting.markup import Markup, figure, page, plain, tag
 from taskmix.reporting.pictures import cluster_map, ratios
-from taskmix.reporting.report import report, watch
+from taskmix.reporting.report import report, table_report, watch
 from taskmix.reporting.runs import read_run
 from taskmix.reporting.table_folder import read_table
-from taskmix.tables.result import Estimate, Regime, TableAlarm, TableResult
+from taskmix.tables.result import Estimate, Regime, TableAlarm, TableResult, notes_of_table
 
 HOSTILE = "</script><img src=x onerror=alert(1)>&\"'\u202e[red]"
 
@@ -175,6 +175,7 @@ def test_runs_without_a_comparison_file_are_compared_all_the_same(write_run, tmp
             write_run(method=method, seed=seed, **{"summary.json": json.dumps(own)})
     found = Elements(report(tmp_path).read_text())
     rows = next(spec for spec in found.specs() if "rows" in spec)["rows"]
+    assert ("a", "stream") in found.texts
     # maml is worse by 1 and by 2: a mean of 1.5, t(0.975, 1) = 12.706, s / sqrt(2) = 0.5.
     assert [(row["name"], row["mean"]) for row in rows] == [("MAML", 1.5)]
     assert rows[0]["high"] == pytest.approx(1.5 + 12.706 * 0.5, rel=1e-3)
@@ -193,6 +194,16 @@ def test_clusters_with_the_same_errors_lie_at_the_same_place(write_run):
     assert found["discs"][0]["x"] == pytest.approx(found["discs"][1]["x"])
 
 
+def test_a_cluster_is_named_for_the_families_of_which_it_takes_most(write_run):
+    folder = write_run()
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    lines[-1]["families"]["sinusoid"]["responsibilities"] = [0.3, 0.25]
+    lines[-1]["families"]["step"]["responsibilities"] = [0.1, 0.4]
+    (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    discs = cluster_map(read_run(folder))["discs"]
+    assert [disc["families"] for disc in discs] == ["sinusoid", "step"]
+
+
 def test_report_of_a_table_is_the_same_from_its_folder(tmp_path):
     result = table()
     result.save(tmp_path / "table")
@@ -201,6 +212,25 @@ def test_report_of_a_table_is_the_same_from_its_folder(tmp_path):
     specs = [Elements(text).specs() for text in (direct, read)]
     assert specs[0] == specs[1]
     assert read_table(tmp_path / "table").alarms == result.alarms
+
+
+def test_report_of_a_table_folder_has_its_settings_and_the_command_that_repeats_it(tmp_path):
+    folder = table().save(tmp_path / "table")
+    (folder / "command.json").write_text(json.dumps({"command": ["run", "table", "my sales.csv"]}))
+    (folder / "config.json").write_text(json.dumps({"learner": {"split": "morning"}}))
+    for path in (report(folder), table_report(table(), tmp_path / "page.html", folder)):
+        texts = Elements(path.read_text()).texts
+        assert ("code", "taskmix run table 'my sales.csv'") in texts
+        assert ("dd", "morning") in texts
+        assert ("h1", "Table: table") in texts
+
+
+def test_notes_of_a_table_say_that_intervals_are_narrow_and_that_simpler_is_better():
+    assert [note.split(":")[0] for note in notes_of_table(table(coverage=0.9))] == ["Left out"]
+    worse = {"support mean": Estimate(0.9, 0.8, 1.0), "global ridge": Estimate(0.3, 0.2, 0.4)}
+    notes = " ".join(notes_of_table(table(coverage=0.75, baselines=worse)))
+    assert "held only 75.0 % of the targets" in notes
+    assert "global ridge has the smaller error (0.3 against 0.5)" in notes
 
 
 def test_hostile_tasks_of_a_table_are_text(tmp_path):

@@ -18,6 +18,7 @@ from taskmix.compiled import VARIABLE
 from taskmix.experiments.group import Keeping
 from taskmix.experiments.table_runs import run_table
 from taskmix.files import inside
+from taskmix.reporting.report import table_report
 from taskmix.training.run_folder import COMMAND, read_command
 from taskmix.training.watch import StopRequest
 
@@ -93,7 +94,7 @@ def main(arguments: Sequence[str]) -> None:
         screen.say(line)
     for name, what in (("results", out), ("figure", out / "result.png"), ("model", out / "model")):
         screen.say(f"{name}: {what}")
-    screen.say(f"report: {result.report(inside(out, 'report.html'))}")
+    screen.say(f"report: {table_report(result, inside(out, 'report.html'), out)}")
 
 
 def _usual(command: Sequence[str]) -> Path:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from taskmix.names import printable
+from taskmix.names import counted, printable
 
 LONGEST_NAME = 200
 """Characters of a name in a card."""
@@ -24,7 +24,7 @@ def model_card(described: Mapping[str, Any], last: Mapping[str, Any]) -> str:
             f"# {told['method']} on {told['experiment']}",
             "",
             f"A state of taskmix {told['taskmix']} after {described['iteration']:d} iterations "
-            f"(seed {told['seed']}), with {last['clusters']:d} cluster(s).",
+            f"(seed {told['seed']}), with {counted(last['clusters'], 'cluster')}.",
             "",
             "| family | held-out error | 95 % interval, half its width |",
             "|---|---|---|",

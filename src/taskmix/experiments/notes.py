@@ -33,8 +33,8 @@ def notes_of(summary: Mapping[str, Any], phases: int = 0) -> list[str]:
         notes.append("This method raises no alarms: it cannot say when tasks fit nothing it knows.")
     if summary.get("growths"):
         notes.append(
-            f"Full: room for clusters did not suffice, and was doubled until there was room for "
-            f"{summary['capacity']}; that is compiled anew each time."
+            f"Full: the room for clusters ran out, and was doubled until there was room for "
+            f"{summary['capacity']}; each doubling compiles the program again."
         )
     coverage = summary.get("coverage")
     if summary.get("measure") == "error" and coverage and None in coverage.values():

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from taskmix.names import percent
 from taskmix.reporting.markup import Markup, figure, join, paragraphs
 from taskmix.reporting.pictures import colour, dash
 from taskmix.reporting.runs import Run
@@ -95,7 +96,7 @@ def _square(series: Sequence[Any], x: str, y: str, caption: str) -> Markup:
 
 def _at_ninety(run: Run) -> str:
     shares = ", ".join(
-        f"{family} {one:.1%}"
+        f"{family} {percent(one)}"
         for family, one in zip(run.families, run.coverage[:, -1], strict=True)
         if np.isfinite(one)
     )

@@ -51,14 +51,24 @@ def comparison_sections(
     if len(methods) > 1:
         body = _differences(comparison)
         found.append(Section("differences", "Paired differences", body, "differences"))
-    found.append(
-        Section("stream", f"{runs[0].measure.capitalize()} over the stream", _course(groups))
-    )
+    title = f"{runs[0].measure.capitalize()} over the stream"
     found += [
-        Section("settings", "Settings", settings_of(runs[0].config), "settings"),
+        Section("stream", title, _course(groups), "stream"),
+        Section("settings", "Settings", _settings(groups), "settings"),
         Section("repeat", "How to repeat it", repeating(runs[0].config, command), "repeat"),
     ]
     return found
+
+
+def _settings(groups: Mapping[str, Sequence[Run]]) -> Markup:
+    """What all runs have in common, and the learner of each method."""
+    first = groups[next(iter(groups))][0].config
+    common = settings_of({name: one for name, one in first.items() if name != "learner"})
+    learners = [
+        settings_of({"learner": groups[name][0].config.get("learner")}, of=label_of(name))
+        for name in in_order(groups)
+    ]
+    return join([common, *learners])
 
 
 def _summary(comparison: Mapping[str, Any], runs: Sequence[Run]) -> Markup:
@@ -162,7 +172,7 @@ def _table(comparison: Mapping[str, Any]) -> Markup:
     table = tag("table", tag("thead", tag("tr", *head)), tag("tbody", *rows), class_="sortable")
     region = tag("div", table, class_="scroll", tabindex=0, role="region", aria_label="all methods")
     unit = " Accuracies and forgetting are in per cent." if measure == "accuracy" else ""
-    over = f"± {first['interval']}." if len(first["seeds"]) > 1 else "One seed, so no intervals."
+    over = f"± {first['interval']}." if len(first["seeds"]) > 1 else "one seed, so no intervals."
     below = f"Means at the end of the stream, on fixed test tasks; {over}{unit}"
     below += " Click a heading to sort."
     return join([tag("p", WHAT_TOLD_MEANS), region, tag("p", below, class_="soft")])
@@ -221,11 +231,13 @@ def _differences(comparison: Mapping[str, Any]) -> Markup:
         rows.append(row)
     better = "left" if measure == "error" else "right"
     unit = " in points" if measure == "accuracy" else ""
+    bars = ""
+    if any("low" in row for row in rows):
+        bars = f" Bars: {OVER_SEEDS}; one that crosses the dashed line does not tell the two apart."
     caption = (
         f"Mean {measure} at the end minus that of {label_of(reference)}, on the same seeds, and so "
-        f"on the same streams and test tasks. Bars: {OVER_SEEDS}; one that crosses the dashed line "
-        f"does not tell the two apart. Further {better} is better. Hollow: told more than the "
-        f"examples."
+        f"on the same streams and test tasks.{bars} Further {better} is better. Hollow: told more "
+        f"than the examples."
     )
     label = f"difference of the mean {measure}{unit} to {label_of(reference)}"
     spec = {"rows": rows, "line": 0, "label": label}

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from taskmix.names import percent
 from taskmix.reporting.markup import Markup, chip, figure, join, paragraphs, tag
 from taskmix.reporting.pictures import colour
 from taskmix.training.run_folder import EXAMPLES, read_json
@@ -118,7 +119,7 @@ def _about(task: Mapping[str, Any]) -> str:
         parts.append(f"iteration {task['iteration']:,}")
     for name, word in (("share", "belongs to the cluster"), ("background", "to no cluster")):
         if isinstance(task.get(name), int | float):
-            parts.append(f"{word} with {task[name]:.0%}")
+            parts.append(f"{word} with {percent(task[name], 0)}")
     if isinstance(task.get("error"), int | float):
         parts.append(f"error {task['error']:.3g}")
     return ", ".join(filter(None, parts))

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from taskmix.experiments.image_predictions import LabelledPictures, labelled
 from taskmix.experiments.sharing import predictor_of
 from taskmix.files import explained, replace
-from taskmix.names import printable
+from taskmix.names import percent, printable
 from taskmix.reporting.style import FAINT, INK, SHADE, write_figure
 
 COLUMNS = 8
@@ -104,7 +104,13 @@ def prediction_sheet(found: LabelledPictures, out: Path) -> Path:
     for place in range(shown):
         ax = grid[above + place // COLUMNS, place % COLUMNS]
         probability = float(found.probabilities[place].max())
-        _draw(ax, found.query.pixels[place], found.labels[place], f"{probability:.0%}", probability)
+        _draw(
+            ax,
+            found.query.pixels[place],
+            found.labels[place],
+            percent(probability, 0),
+            probability,
+        )
     told = "not known to this method" if found.novelty is None else f"{found.novelty:.2f}"
     rest = len(found.query.names) - shown
     caption = f"Novelty of the examples: {told} (0: as seen in training, 1: unlike all of it)."

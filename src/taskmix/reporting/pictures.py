@@ -201,7 +201,7 @@ def cluster_map(run: Run) -> Spec | None:
             "name": str(number + 1),
             "families": ", ".join(_main_families(run, number)),
             "colour": colour(number),
-            "title": f"cluster {number + 1}",
+            "title": f"cluster {number + 1}: {', '.join(_main_families(run, number))}",
         }
         for i, number in enumerate(ids)
     ]
@@ -236,8 +236,11 @@ def ratios(profile: Float[np.ndarray, "families clusters"]) -> Float[np.ndarray,
 
 
 def _main_families(run: Run, cluster: int) -> list[str]:
-    shares = run.responsibilities[:, -1, cluster]
-    return [family for family, share in zip(run.families, shares, strict=True) if share > 0.5]
+    """Those of whose test tasks it takes more than any other cluster does, or a part of one."""
+    shares = np.nan_to_num(run.responsibilities[:, -1])
+    most = shares.argmax(axis=-1)
+    found = [family for family, one in zip(run.families, most, strict=True) if one == cluster]
+    return found or [f"part of {run.families[int(shares[:, cluster].argmax())]}"]
 
 
 def _spread_out(distance: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n 2"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,7 @@ def report(source: str | Path, out: str | Path | None = None, refresh: int = 0) 
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder; give one that a run or a table wrote.")
     if is_table_folder(folder):
-        content = _guarded(_table_page, read_table(folder), folder.resolve().name)
+        content = _guarded(_of_table_folder, folder)
     elif (folder / CONFIG).exists():
         content = _guarded(_run_page, folder, refresh)
     else:
@@ -67,9 +67,12 @@ def report(source: str | Path, out: str | Path | None = None, refresh: int = 0) 
     return _write(content, inside(folder, NAME) if out is None else Path(out))
 
 
-def table_report(result: TableResult, out: Path) -> Path:
-    """The report of a table that has not been saved, or has."""
-    return _write(_table_page(result, out.stem), out)
+def table_report(result: TableResult, out: Path, folder: Path | None = None) -> Path:
+    """The report of a table, with settings and command if it has a folder."""
+    if folder is None:
+        return _write(_table_page(result, out.stem, {}, None), out)
+    config, command = _settings(folder), _command(folder)
+    return _write(_table_page(result, folder.resolve().name, config, command), out)
 
 
 def watch(
@@ -122,7 +125,7 @@ def watch(
             except (ValueError, OSError) as error:
                 # Nothing was measured yet, or a line is being written just now.
                 if not told and seen is None:
-                    say(f"waits: {error}")
+                    say(f"waits: {error if folder.exists() else f'{folder} is not there yet'}")
             else:
                 if not told:
                     say(f"report: {path}; a browser that shows it reads it again by itself")
@@ -253,10 +256,21 @@ def _command(folder: Path) -> list[str] | None:
     return None
 
 
-def _table_page(result: TableResult, name: str) -> str:
+def _of_table_folder(folder: Path) -> str:
+    name = folder.resolve().name
+    return _table_page(read_table(folder), name, _settings(folder), _command(folder))
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    return read_json(folder / CONFIG) if (folder / CONFIG).exists() else {}
+
+
+def _table_page(
+    result: TableResult, name: str, config: Mapping[str, Any], command: Sequence[str] | None
+) -> str:
     about = f"predicting {result.target}" if result.target else result.kind
     kind = f"a table, {result.tasks.height:,} tasks, {about}"
-    return _page(f"Table: {name}", kind, table_sections(result), 0)
+    return _page(f"Table: {name}", kind, table_sections(result, config, command), 0)
 
 
 def _page(title: str, kind: str, sections: Sequence[Section], refresh: int) -> str:

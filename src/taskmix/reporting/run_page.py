@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from taskmix.experiments.notes import notes_of
+from taskmix.names import percent
 from taskmix.reporting.examples import Examples, cluster_gallery, unexplained_gallery
 from taskmix.reporting.markup import (
     Markup,
@@ -170,7 +171,7 @@ def _facts(run: Run) -> list[tuple[str, str, str]]:
         found.append(("forgetting", shown(lost, run), "how much worse past families became"))
     coverage = run.coverage[:, -1]
     if np.isfinite(coverage).all():
-        found.append(("in 90 % intervals", f"{coverage.mean():.1%}", "90 % is right"))
+        found.append(("in 90 % intervals", percent(coverage.mean()), "90 % is right"))
     seconds = summary.get("seconds")
     if isinstance(seconds, int | float):
         found.append(("time", duration(float(seconds)), f"{summary['iterations']:,} iterations"))
@@ -186,7 +187,7 @@ def shown(value: float, run: Run) -> str:
 
 def duration(seconds: float) -> str:
     """
-    >>> duration(75), duration(7320)
+    >>> duration(75.0), duration(7320.0)
     ('75 s', '2 h 2 min')
     """
     if seconds < 120:
@@ -215,7 +216,7 @@ def _shares(run: Run) -> Markup:
     label = f"Shares of the test tasks of {_listed(run.families)} by cluster over time"
     caption = (
         "Mean responsibility of each cluster for the held-out tasks of a family. Grey is what no "
-        "cluster explains. Lighter stretches are those in which the family is learned."
+        "cluster explains. The bar above marks the phases in which the family is learned."
     )
     return figure("plot", responsibilities(run), label, caption, numbers=True)
 
@@ -260,7 +261,7 @@ def _alone(run: Run, profile: np.ndarray, ids: Sequence[int]) -> Markup:
         cells = []
         for f in range(len(run.families)):
             best = np.isfinite(profile[f]).any() and profile[f, i] == np.nanmin(profile[f])
-            share = tag("small", f"takes {taken[f, number]:.0%}")
+            share = tag("small", f"takes {percent(taken[f, number], 0)}")
             value = shown(float(values[f, i]), run)
             cells.append(tag("td", value, share, class_="best" if best and len(ids) > 1 else None))
         rows.append(
@@ -279,7 +280,7 @@ def calibration(summary: Mapping[str, Any], run: Run) -> Markup:
 
 def _unexplained(run: Run, examples: Examples | None) -> Markup:
     shares = [
-        f"{family} {share:.0%}"
+        f"{family} {percent(share, 0)}"
         for family, share in zip(run.families, run.background[:, -1], strict=True)
         if share >= 0.005
     ]
@@ -292,8 +293,8 @@ def _unexplained(run: Run, examples: Examples | None) -> Markup:
     return join([paragraphs([said]), unexplained_gallery(examples)])
 
 
-def settings_of(config: Mapping[str, Any]) -> Markup:
-    """All settings by group; what is long is folded."""
+def settings_of(config: Mapping[str, Any], of: str = "") -> Markup:
+    """All settings by group, folded; ``of`` says of which of several methods they are."""
     parts = []
     for group, title in (
         ("settings", "Experiment"),
@@ -305,7 +306,8 @@ def settings_of(config: Mapping[str, Any]) -> Markup:
         if isinstance(found, Mapping):
             flat = dict(_flat(found))
             body = settings_list(flat)
-            summary = tag("summary", f"{title} ({len(flat)})")
+            name = f"{title} of {of}" if of else title
+            summary = tag("summary", f"{name} ({len(flat)})")
             parts.append(tag("details", summary, body))
     return join(parts)
 

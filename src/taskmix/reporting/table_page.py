@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from taskmix.names import percent
 from taskmix.reporting.markup import (
     Markup,
     Section,
@@ -20,6 +21,7 @@ from taskmix.reporting.markup import (
     tag,
 )
 from taskmix.reporting.pictures import colour, dash
+from taskmix.reporting.run_page import repeating, settings_of
 from taskmix.reporting.table_tasks import (
     MOST_TASKS,
     regime_colour,
@@ -33,7 +35,9 @@ WINDOW = 30
 MOST_ALARMS = 50
 
 
-def table_sections(result: TableResult) -> list[Section]:
+def table_sections(
+    result: TableResult, config: Mapping[str, Any], command: Sequence[str] | None
+) -> list[Section]:
     """What was predicted, how well, of which kinds the tasks are, and when alarms were raised."""
     return [
         Section("summary", "In short", _summary(result), "summary"),
@@ -42,7 +46,8 @@ def table_sections(result: TableResult) -> list[Section]:
         Section("rows", "Prediction against truth, row by row", rows_figure(result), "rows"),
         Section("regimes", "Regimes and alarms", _regimes(result), "regimes"),
         Section("calibration", "Calibration", _calibration(result), "calibration"),
-        Section("settings", "Settings", settings_list(_settings(result)), "settings"),
+        Section("settings", "Settings", _all_settings(result, config), "settings"),
+        Section("repeat", "How to repeat it", repeating(config, command), "repeat"),
     ]
 
 
@@ -76,7 +81,7 @@ def _summary(result: TableResult) -> Markup:
         ("alarms", f"{len(result.alarms):,}", "tasks that fit nothing"),
     ]
     if result.coverage is not None:
-        shown.append(("in 90 % intervals", f"{result.coverage:.1%}", "90 % is right"))
+        shown.append(("in 90 % intervals", percent(result.coverage), "90 % is right"))
     return join(
         [
             tag("p", " ".join(said), class_="lead"),
@@ -177,7 +182,10 @@ def _regimes(result: TableResult) -> Markup:
         "hover": "dot",
         "legend": True,
     }
-    caption = "One dot per task: its colour is the regime that it belongs to."
+    caption = (
+        "One dot per task: its colour is the regime that it belongs to. Novelty is 0 until enough "
+        "tasks have been seen."
+    )
     drawn = figure("plot", spec, "Regimes and novelty over the tasks", caption)
     return join([drawn, _regime_table(result), _alarms(result)])
 
@@ -218,10 +226,10 @@ def _alarms(result: TableResult) -> Markup:
 
 
 def _calibration(result: TableResult) -> Markup:
-    if result.coverage is None and not result.labels:
-        return tag("p", "This learner does not say how uncertain it is: there are no intervals.")
     if result.labels:
         return _of_classes(result)
+    if result.coverage is None:
+        return tag("p", "This learner does not say how uncertain it is: there are no intervals.")
     frame = result.predictions
     inside = (frame["low"] <= frame["target"]) & (frame["target"] <= frame["high"])
     by_task = (
@@ -251,8 +259,8 @@ def _calibration(result: TableResult) -> Markup:
         "group": "tasks",
     }
     caption = (
-        f"Over all rows, 90 % intervals held {result.coverage:.1%} of the targets; the line is the "
-        f"mean over the last {window} tasks. Below the dashed line intervals are too narrow."
+        f"Over all rows, 90 % intervals held {percent(result.coverage)} of the targets; the line "
+        f"is the mean over the last {window} tasks. Below the dashed line intervals are too narrow."
     )
     return figure("plot", spec, "Share of targets inside their intervals over the tasks", caption)
 
@@ -277,6 +285,12 @@ def _of_classes(result: TableResult) -> Markup:
     return figure("plot", spec, "Calibration of the predicted labels", caption, numbers=True)
 
 
+def _all_settings(result: TableResult, config: Mapping[str, Any]) -> Markup:
+    """What was chosen for this table, and what was given."""
+    return join([settings_list(_settings(result)), settings_of(config)])
+
+
 def _settings(result: TableResult) -> dict[str, Any]:
     left = {f"left out: {name}": count for name, count in result.left_out.items() if count}
-    return {"kind": result.kind, "measure": result.measure, **result.chosen, **left}
+    found = {"kind": result.kind, "measure": result.measure, **result.chosen, **left}
+    return {name.replace("_", " "): value for name, value in found.items()}

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from taskmix.names import percent
 from taskmix.reporting.markup import Markup, figure, tag
 from taskmix.reporting.pictures import colour
 from taskmix.tables.result import TableResult
@@ -73,7 +74,7 @@ def _about(row: Mapping[str, Any]) -> str:
     regime = "no regime (like no other)" if row["regime"] < 0 else f"regime {row['regime'] + 1}"
     alarm = ", came with an alarm" if row["alarm"] else ""
     novelty = f", novelty {row['novelty']:.2f}" if row["novelty"] is not None else ""
-    return f"{row['task']}: {regime}, error {row['error']:.3g}{novelty}{alarm}."
+    return f"Task {row['task']}: {regime}, error {row['error']:.3g}{novelty}{alarm}."
 
 
 def _chosen(result: TableResult) -> tuple[list[str], bool]:
@@ -152,11 +153,15 @@ def rows_figure(result: TableResult) -> Markup:
         "x": {"label": "predicted", "min": low, "max": high},
         "y": {"label": "true", "min": low, "max": high},
         "series": series,
+        "diagonal": True,
         "hover": "dot",
         "legend": True,
     }
     part = "" if step == 1 else f" One row of every {step} is shown."
-    caption = f"One dot per row that was predicted, by the regime of its task.{part}"
+    caption = (
+        f"One dot per row that was predicted, by the regime of its task. On the dashed line, "
+        f"predictions are right.{part}"
+    )
     return figure("plot", spec, "Truth against prediction", caption)
 
 
@@ -173,7 +178,7 @@ def _confusion(result: TableResult) -> Markup:
             tag(
                 "td",
                 f"{found.get((truth, one), 0):,}",
-                tag("small", f"{found.get((truth, one), 0) / total:.0%}"),
+                tag("small", f"{percent(found.get((truth, one), 0) / total, 0)}"),
             )
             for one in labels
         ]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from taskmix.names import counted
 from taskmix.tables.blocks import Block
 from taskmix.tables.engine import LEVEL, Forecast
 from taskmix.tables.grouping import LeftOut, RowTask, Side, grouped, joined
@@ -139,7 +140,7 @@ def _by_task(prepared: Prepared, table: Table) -> dict[str, Block]:
     for block in grouped(prepared.blocks(table, as_it_stands), left):
         parts.setdefault(str(block.tasks[0]), []).append(block)
     if left.rows_without_task:
-        raise problem(table.where, f"{left.rows_without_task} row(s) name no task.")
+        raise problem(table.where, f"Without a task: {counted(left.rows_without_task, 'row')}.")
     if not parts:
         raise problem(table.where, "there are no rows.")
     return {name: joined(blocks) for name, blocks in parts.items()}

@@ -13,6 +13,7 @@ from taskmix.adaptation import BayesianHead
 from taskmix.likelihood import Categorical, Gaussian
 from taskmix.mixture import OnlineMixture
 from taskmix.models import MLP
+from taskmix.names import counted
 from taskmix.tables.survey import Survey
 
 MOST_AT_ONCE = 256
@@ -90,5 +91,5 @@ def in_words(chosen: Mapping[str, Any]) -> str:
     """The settings that were chosen."""
     return (
         f"{chosen['kind']}, support {chosen['support']} ({chosen['split']}), "
-        f"{chosen['batch']} tasks per batch, {chosen['updates']} update(s) per batch"
+        f"{counted(chosen['batch'], 'task')} and {counted(chosen['updates'], 'update')} per batch"
     )

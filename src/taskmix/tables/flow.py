@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from taskmix.names import counted
 from taskmix.tables.defaults import (
     MOST_AT_ONCE,
     MOST_QUERY,
@@ -143,7 +144,7 @@ class Course:
                 continue
             if model is None:
                 model = model_for(wave, self.prepared, self.pace, self.seed)
-                self.say(f"compiling for {model.encoding.width} inputs per row (up to a minute)")
+                self.say("compiling: up to a minute, less the next time")
             self._wave(wave, model, recorder, rivals)
             told, done = self._progress(recorder, found, told), number
             if keeper is not None:
@@ -205,7 +206,7 @@ class Course:
         of = f" of {found.tasks}" if found.tasks is not None else ""
         self.say(
             f"{done}{of} tasks: error so far {recorder.error_so_far():.4f}, "
-            f"{len(recorder.alarms)} alarm(s), {recorder.clusters} regime(s)"
+            f"{counted(len(recorder.alarms), 'alarm')}, {counted(recorder.clusters, 'regime')}"
         )
         return done // step
 

@@ -12,6 +12,10 @@ import numpy as np
 import polars as pl
 
 from taskmix.files import explained, inside, replacing, write_json
+from taskmix.names import counted, percent
+
+LEAST_COVERAGE = 0.8
+"""Share of the targets in 90 % intervals below which a note says that these are too narrow."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,9 +194,13 @@ def lines_of(result: TableResult) -> list[str]:
     lines.append(f"  {'taskmix':<{width}}  {result.error}")
     lines += [f"  {name:<{width}}  {one}" for name, one in result.baselines.items()]
     if result.coverage is not None:
-        lines.append(f"90 % intervals held {result.coverage:.1%} of the targets.")
-    kinds = sum(regime.number >= 0 for regime in result.regimes)
-    lines.append(f"{kinds} regime(s), {len(result.alarms)} alarm(s), {len(result.births)} birth(s)")
+        lines.append(f"90 % intervals held {percent(result.coverage)} of the targets.")
+    counts = {
+        "regime": sum(regime.number >= 0 for regime in result.regimes),
+        "alarm": len(result.alarms),
+        "birth": len(result.births),
+    }
+    lines.append(", ".join(counted(n, what) for what, n in counts.items()))
     for alarm in result.alarms:
         lines.append(
             f"  alarm: {', '.join(alarm.tasks[:3])}{' ...' if len(alarm.tasks) > 3 else ''} "
@@ -214,6 +222,17 @@ def notes_of_table(result: TableResult) -> list[str]:
         )
     if result.kind == "regression" and result.coverage is None:
         notes.append("No uncertainty: this learner gives no intervals.")
+    elif result.coverage is not None and result.coverage < LEAST_COVERAGE:
+        notes.append(
+            f"Too narrow: 90 % intervals held only {percent(result.coverage)} of the targets, so "
+            f"do not rely on their width."
+        )
+    best = min(result.baselines, key=lambda name: result.baselines[name].value, default=None)
+    if best is not None and result.baselines[best].value < result.error.value:
+        notes.append(
+            f"Simpler is better here: {best} has the smaller error "
+            f"({result.baselines[best].value:.4g} against {result.error.value:.4g})."
+        )
     notes += [
         f"Left out: {count:,} {reason.replace('_', ' ')}."
         for reason, count in result.left_out.items()

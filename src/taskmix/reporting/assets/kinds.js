@@ -47,6 +47,22 @@ function keepWidth(host, redraw) {
   new ResizeObserver(() => { if (host.clientWidth !== width) { width = host.clientWidth; redraw(); } }).observe(host);
 }
 
+// Discs that would cover each other are pushed apart, within the picture.
+function apart(places, radii, width, height) {
+  for (let round = 0; round < 60; round++)
+    for (let i = 0; i < places.length; i++)
+      for (let j = 0; j < i; j++) {
+        const dx = places[i][0] - places[j][0] || 0.01 * (i + 1), dy = places[i][1] - places[j][1];
+        const far = Math.hypot(dx, dy), lack = radii[i] + radii[j] + 6 - far;
+        if (lack <= 0) continue;
+        for (const [k, way] of [[i, 0.5], [j, -0.5]]) {
+          const [x, y] = [places[k][0] + (way * lack * dx) / far, places[k][1] + (way * lack * dy) / far];
+          places[k] = [Math.min(Math.max(x, radii[k] + 3), width - radii[k] - 3), Math.min(Math.max(y, radii[k] + 3), height - radii[k] - 3)];
+        }
+      }
+  return places;
+}
+
 // Clusters as discs: the nearer, the more alike; the larger, the more test tasks they take.
 function drawMap(figure, spec) {
   const host = figure.querySelector(".plot");
@@ -54,17 +70,20 @@ function drawMap(figure, spec) {
     const width = Math.max(240, host.clientWidth), height = spec.discs.length < 3 ? 170 : Math.min(360, Math.max(220, width * 0.55));
     const svg = drawing("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": figure.dataset.label });
     const largest = Math.min(64, height / 5, width / (2.2 * Math.sqrt(spec.discs.length) + 1.4));
-    const place = (disc) => [width / 2 + disc.x * (width / 2 - largest - 12), height / 2 + disc.y * (height / 2 - largest - 12)];
+    const radius = (disc) => Math.max(15, largest * Math.sqrt(disc.size));
+    const places = apart(spec.discs.map((disc) => [width / 2 + disc.x * (width / 2 - largest - 12), height / 2 + disc.y * (height / 2 - largest - 12)]),
+      spec.discs.map(radius), width, height);
+    const place = (disc) => places[spec.discs.indexOf(disc)];
     for (const link of spec.links) {
       const [x1, y1] = place(spec.discs[link.from]), [x2, y2] = place(spec.discs[link.to]);
       svg.append(drawing("path", { class: "link", d: `M${x1} ${y1}L${x2} ${y2}`, "stroke-width": 1 + 5 * link.strength, opacity: 0.25 + 0.6 * link.strength }, drawing("title", {}, link.label)));
     }
     for (const disc of spec.discs) {
-      const [x, y] = place(disc), r = Math.max(15, largest * Math.sqrt(disc.size));
+      const [x, y] = place(disc), r = radius(disc);
       const whole = drawing("g", { style: `--own: var(--${disc.colour})` }, drawing("title", {}, disc.title));
       whole.append(drawing("circle", { class: "disc", cx: x, cy: y, r }),
         drawing("text", { class: "disc-name", x, y: y + (r > 30 && disc.families ? -2 : 5), "text-anchor": "middle" }, disc.name));
-      const room = Math.floor((2 * r - 10) / 6);
+      const room = Math.floor(Math.max(2 * r - 10, 100) / 6);
       if (r > 30 && disc.families) whole.append(drawing("text", { class: "tick strong", x, y: y + 15, "text-anchor": "middle" }, disc.families.length > room ? `${disc.families.slice(0, Math.max(1, room - 1))}…` : disc.families));
       svg.append(whole);
     }
@@ -87,7 +106,7 @@ function drawLives(figure, spec) {
       const room = Math.floor((toX(band.to) - toX(band.from) - 8) / 6.6);
       if (room >= 3) svg.append(drawing("text", { class: "phase-name", x: (toX(band.from) + toX(band.to)) / 2, y: 14, "text-anchor": "middle" }, band.label.length > room ? `${band.label.slice(0, room - 1)}…` : band.label));
     });
-    for (const tick of ticks(0, spec.end, (right - left) / 90))
+    for (const tick of ticks(0, spec.end, (right - left) / roomOf(width)))
       svg.append(drawing("text", { class: "tick", x: toX(tick), y: bottom + 17, "text-anchor": "middle" }, number(tick)));
     spec.lives.forEach((life, place) => {
       const y = 32 + line * place, style = `--own: var(--${life.colour})`;

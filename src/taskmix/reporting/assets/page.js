@@ -18,7 +18,8 @@ function drawAll() {
     const numbers = figure.querySelector("details.numbers");
     if (numbers) numbers.ontoggle = () => { if (numbers.open) numbersOf(made, numbers.querySelector("div")); };
   }
-  const force = (width) => () => { for (const plot of plots) { plot.forced = width; plot.draw(); } };
+  // Small pictures stand side by side on paper, too.
+  const force = (width) => () => { for (const plot of plots) { plot.forced = width && plot.spec.mini ? 240 : width; plot.draw(); } };
   addEventListener("beforeprint", () => {
     for (const folded of document.querySelectorAll("section > details")) folded.open = true;
     force(660)();

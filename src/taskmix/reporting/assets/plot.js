@@ -29,6 +29,9 @@ function ticks(low, high, count) {
   return found;
 }
 
+// Pixels for a label of the lower axis.
+const roomOf = (width) => (width < 520 ? 58 : 90);
+
 // The first place in an ascending list whose value is at least this one.
 function placeOf(list, value) {
   let low = 0, high = list.length;
@@ -210,6 +213,7 @@ class Plot {
       const values = one.stack ?? one.y;
       for (let i = from; i < to; i++) { see(values[i]); if (one.low) { see(one.low[i]); see(one.high[i]); } }
     }
+    see(y.line);
     if (bottom > top) [bottom, top] = [0, 1];
     const pad = (top - bottom) * 0.06 || Math.abs(top) * 0.1 || 1;
     const fitted = [!y.fit && bottom >= 0 && bottom < 0.6 * top ? 0 : bottom - pad, top + pad];
@@ -249,7 +253,7 @@ class Plot {
     // Of many bands nobody can tell whose is whose.
     this.banded = series.filter((one) => one.low).length <= 6;
     for (const one of series) this.drawSeries(inside, one);
-    if (current.diagonal) inside.append(drawing("path", { class: "reference", d: `M${toX(0)} ${toY(0)}L${toX(1)} ${toY(1)}` }));
+    if (current.diagonal) inside.append(drawing("path", { class: "reference", d: `M${toX(current.x.min)} ${toY(current.x.min)}L${toX(current.x.max)} ${toY(current.x.max)}` }));
     if (known(current.y.line)) inside.append(drawing("path", { class: "reference", d: `M${frame.left} ${toY(current.y.line)}H${frame.right}` }));
     svg.append(inside);
     this.drawMarks(svg, frame);
@@ -267,6 +271,7 @@ class Plot {
       if (to <= from) return;
       const active = band.active ?? place % 2 === 0;
       svg.append(drawing("rect", { class: active ? "phase" : "phase other", x: from, y: frame.top, width: to - from, height: frame.bottom - frame.top }));
+      if (band.active) svg.append(drawing("rect", { class: "active", x: from, y: frame.top - 4, width: to - from, height: 3 }));
       const room = Math.floor((to - from - 8) / 6.6);
       if (room < 3) return;
       const text = band.label.length > room ? `${band.label.slice(0, room - 1)}…` : band.label;
@@ -281,7 +286,7 @@ class Plot {
       svg.append(drawing("path", { class: "grid", d: `M${frame.left} ${y}H${frame.right}` }),
         drawing("text", { class: "tick", x: frame.left - 7, y: y + 4, "text-anchor": "end" }, this.yText(tick)));
     }
-    const labels = ticks(this.low, this.high, (frame.right - frame.left) / 90);
+    const labels = ticks(this.low, this.high, (frame.right - frame.left) / roomOf(this.width));
     for (const tick of labels) {
       if (current.x.integer && !Number.isInteger(tick)) continue;
       const text = current.x.names ? current.x.names[tick] ?? "" : current.x.percent ? `${number(100 * tick)} %` : number(tick, 6);
