@@ -20,9 +20,12 @@ from taskmix.estimator import NotFittedError, TableLearner
 pytestmark = pytest.mark.usefixtures("quick")
 
 AS_THEY_ARE = (
+    "check_do_not_raise_errors_in_init_or_set_params",
     "check_estimator_cloneable",
     "check_estimator_repr",
+    "check_estimator_tags_renamed",
     "check_get_params_invariance",
+    "check_mixin_order",
     "check_no_attributes_set_in_init",
     "check_parameters_default_constructible",
     "check_set_params",
@@ -34,6 +37,11 @@ AS_THEY_ARE = (
 @pytest.mark.parametrize("name", AS_THEY_ARE)
 def test_check_of_scikit_learn(name):
     getattr(estimator_checks, name)("TableLearner", TableLearner())
+
+
+def test_all_checks_pass_that_scikit_learn_makes_of_such_an_estimator():
+    """Which these are follows from the tags: it takes tables, and validates them itself."""
+    estimator_checks.check_estimator(TableLearner())
 
 
 @pytest.fixture

@@ -98,7 +98,7 @@ def answer(model: TableModel, prepared: Prepared, support: Table, query: Table) 
     asked = _by_task(dataclasses.replace(prepared, schema=without), query)
     wave = [_task(name, known, block, query.where) for name, block in asked.items()]
     sides = model.sides(wave)
-    found = model.predict(wave, sides)
+    found = model.said(wave, sides, model.forecast(sides))
     rows = np.concatenate([task.query.rows for task in wave])
     order = np.argsort(rows, kind="stable")
 
@@ -107,7 +107,9 @@ def answer(model: TableModel, prepared: Prepared, support: Table, query: Table) 
         return np.repeat(np.asarray(values), counts)[order]
 
     def bounds(level: float) -> tuple[np.ndarray, np.ndarray]:
-        again = found if level == LEVEL else model.predict(wave, sides, level)
+        again = found
+        if level != LEVEL:
+            again = model.said(wave, sides, model.forecast(sides, level))
         low, high = (
             np.concatenate([getattr(one, side)[:, 0] for one in again])[order]
             for side in ("low", "high")

@@ -180,9 +180,10 @@ class Course:
         sides = [side for task in wave for side in (task.support, task.query)]
         model.encoding.meet(np.concatenate([side.x for side in sides]))
         seen = model.sides(wave)
-        recorder.predicted(wave, model.predict(wave, seen))
+        found = model.forecast(seen)
+        recorder.predicted(wave, model.said(wave, seen, found))
         self._compared(rivals, recorder, model, wave, seen)
-        for line in recorder.learned(wave, model.learn(wave, seen)):
+        for line in recorder.learned(wave, model.learn(wave, seen, found)):
             self.say(line)
 
     def _compared(

@@ -22,8 +22,8 @@ from taskmix.tables.prepared import Prepared
 from taskmix.tables.reading import Table
 from taskmix.tables.recording import Recorder
 from taskmix.tables.rivals import Rival
-from taskmix.tables.saving import model_to_json
-from taskmix.training.checkpoints import Broken, Checkpoint, Checkpoints, as_arrays, newest_common
+from taskmix.tables.saving import model_arrays, model_to_json
+from taskmix.training.checkpoints import Broken, Checkpoint, Checkpoints, newest_common
 from taskmix.training.watch import Stopped, Watch
 
 RECORDS, RIVAL = "records ", "rival "
@@ -41,7 +41,7 @@ class Moment:
     rivals: Sequence[Rival]
 
     def checkpoint(self) -> Checkpoint:
-        arrays = as_arrays(self.model.engine.state, "state")
+        arrays = model_arrays(self.model)
         arrays |= {RECORDS + name: own for name, own in self.recorder.arrays().items()}
         for rival in self.rivals:
             arrays |= {f"{RIVAL}{rival.name} {n}": own for n, own in rival.arrays().items()}
@@ -61,8 +61,9 @@ def moment_of(
     if set(recorder.rivals) != {rival.name for rival in rivals}:
         raise Broken("it was measured beside other rivals")
     recorder.rivals = {rival.name: recorder.rivals[rival.name] for rival in rivals}
-    state = {name: own for name, own in found.arrays.items() if name.startswith("state")}
-    return Moment(found.iteration, model(found.facts["model"], state), recorder, rivals)
+    others = (RECORDS, RIVAL)
+    own = {name: a for name, a in found.arrays.items() if not name.startswith(others)}
+    return Moment(found.iteration, model(found.facts["model"], own), recorder, rivals)
 
 
 def _named(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from taskmix.learner import Info
+from taskmix.tables.correction import Correction
 from taskmix.tables.encoding import Encoding
 from taskmix.tables.engine import LEVEL, Engine, Forecast
 from taskmix.tables.grouping import RowTask
@@ -26,6 +27,8 @@ class TableModel:
     scale: Scale
     """Of the target, over the rows that were learned from."""
     engine: Engine
+    correction: Correction = dataclasses.field(default_factory=Correction)
+    """Of predicted numbers, by the errors of the past."""
 
     @property
     def classes(self) -> bool:
@@ -52,20 +55,30 @@ class TableModel:
             at = end
         return found
 
-    def predict(
-        self, wave: Sequence[RowTask], sides: Sequence[Sides], level: float = LEVEL
-    ) -> list[Forecast]:
-        """Of the query rows of each task; nothing is learned."""
+    def forecast(self, sides: Sequence[Sides], level: float = LEVEL) -> list[Forecast]:
+        """Of the query rows of each task, in the learner's units; nothing is learned."""
         found = self.engine.predict(sides, level)
+        if not self.classes:
+            return found
+        return [dataclasses.replace(one, low=None, high=None) for one in found]
+
+    def said(
+        self, wave: Sequence[RowTask], sides: Sequence[Sides], found: Sequence[Forecast]
+    ) -> list[Forecast]:
+        """The same as the table has it: corrected, and in its units."""
         if self.classes:
-            return [dataclasses.replace(one, low=None, high=None) for one in found]
+            return list(found)
+        shifts = self.correction.shifts(sides, found)
         bounds = {
-            side: self.in_table_units(wave, [getattr(one, side) for one in found])
+            side: self.in_table_units(
+                wave, [getattr(one, side) + by for one, by in zip(found, shifts, strict=True)]
+            )
             for side in ("mean", "low", "high")
+            if getattr(found[0], side) is not None
         }
         return [
-            dataclasses.replace(one, mean=mean, low=low, high=high)
-            for one, mean, low, high in zip(found, *bounds.values(), strict=True)
+            dataclasses.replace(one, **dict(zip(bounds, own, strict=True)))
+            for one, *own in zip(found, *bounds.values(), strict=True)
         ]
 
     def in_table_units(
@@ -77,8 +90,15 @@ class TableModel:
         _, scale = self._units(wave)
         return [scale.mean[0] + scale.deviation[0] * mean for mean in means]
 
-    def learn(self, wave: Sequence[RowTask], sides: Sequence[Sides]) -> list[Info]:
-        """One step per batch; afterwards the units know these tasks, too."""
+    def learn(
+        self, wave: Sequence[RowTask], sides: Sequence[Sides], found: Sequence[Forecast]
+    ) -> list[Info]:
+        """One step per batch; afterwards the units know these tasks, too.
+
+        ``found`` is what was forecast of them.
+        """
+        if not self.classes:
+            self.correction.learn(sides, found)
         infos = self.engine.learn(sides)
         both = [side for task in wave for side in (task.support, task.query)]
         self.encoding.learn(np.concatenate([side.x for side in both]))

@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from taskmix.tables.packing import Sides
+from taskmix.tables.ridge import RunningRidge
 
 STRENGTH = 1.0
 """Of the penalty of both ridges; inputs are scaled, so it counts for one row."""
@@ -117,41 +118,25 @@ class GlobalRidge:
 
     def __init__(self, classes: int) -> None:
         self.classes = classes
-        self._gram: Any = 0.0
-        self._moment: Any = 0.0
-        self._rows, self._fitted = 0, 0
-        self._weights: np.ndarray | None = None
+        self._ridge = RunningRidge(STRENGTH)
         self._first = SupportMean(classes)
 
     def predict(self, tasks: Sequence[Sides]) -> list[np.ndarray]:
-        if self._weights is None:
+        weights = self._ridge.weights
+        if weights is None:
             return self._first.predict(tasks)
-        return [with_statistics(task, self.classes) @ self._weights for task in tasks]
+        return [with_statistics(task, self.classes) @ weights for task in tasks]
 
     def learn(self, tasks: Sequence[Sides]) -> None:
-        for task in tasks:
-            x = with_statistics(task, self.classes).astype(float)
-            self._gram = self._gram + x.T @ x
-            self._moment = self._moment + x.T @ outputs(task.query_y, self.classes)
-            self._rows += len(x)
-        if self._rows >= 1.02 * self._fitted:
-            size = len(self._gram)
-            self._weights = np.linalg.solve(self._gram + STRENGTH * np.eye(size), self._moment)
-            self._fitted = self._rows
+        x = np.concatenate([with_statistics(task, self.classes) for task in tasks]).astype(float)
+        y = np.concatenate([outputs(task.query_y, self.classes) for task in tasks])
+        self._ridge.learn(x, y)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        return {
-            "gram": self._gram,
-            "moment": self._moment,
-            "weights": self._weights,
-            "rows": np.array([self._rows, self._fitted]),
-        }
+        return self._ridge.arrays()
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        self._gram, self._moment, self._weights = (
-            arrays[name] for name in ("gram", "moment", "weights")
-        )
-        self._rows, self._fitted = arrays["rows"].tolist()
+        self._ridge.restore(arrays)
 
 
 class Boosted:

@@ -44,6 +44,8 @@ LARGEST_ARRAYS = 1 << 30
 """Numbers in a batch; there is no telling what a damaged file says."""
 REFUSALS = (ValueError, KeyError, TypeError, OverflowError, RecursionError, MemoryError)
 """What settings of somebody else make of the parts that they are for."""
+CORRECTION = "correction "
+"""What the names of a correction's arrays begin with."""
 ARRAYS, MODEL, CHECKSUMS = "model.safetensors", "model.json", "checksums.json"
 
 
@@ -63,7 +65,7 @@ def save(learner: TableLearner, folder: Path) -> Path:
     except (TypeError, ValueError) as error:
         raise ValueError(f"The parameters cannot be written as JSON ({error}).") from None
     contents = {
-        ARRAYS: save_arrays(as_arrays(learner.model_.engine.state, "state")),
+        ARRAYS: save_arrays(model_arrays(learner.model_)),
         MODEL: text.encode(),
     }
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
@@ -137,8 +139,14 @@ def _prepared_to_json(prepared: Prepared) -> dict[str, Any]:
     }
 
 
+def model_arrays(model: TableModel) -> dict[str, Any]:
+    """Those of its state and of its correction."""
+    own = {CORRECTION + name: leaf for name, leaf in model.correction.arrays().items()}
+    return {**as_arrays(model.engine.state, "state"), **own}
+
+
 def model_to_json(model: TableModel) -> dict[str, Any]:
-    """All but the arrays of its state."""
+    """All but its arrays."""
     engine = model.engine
     return {
         "encoding": encoding_to_json(model.encoding),
@@ -167,4 +175,7 @@ def model_from_json(
     check_finite(state, engine.first)
     engine.state = jax.tree.map(jnp.asarray, state)
     engine.steps = whole(value["steps"], "steps", 0)
-    return TableModel(encoding, scale_from_json(value["scale"], 1), engine)
+    model = TableModel(encoding, scale_from_json(value["scale"], 1), engine)
+    own = {name: leaf for name, leaf in arrays.items() if name.startswith(CORRECTION)}
+    model.correction.restore({n.removeprefix(CORRECTION): leaf for n, leaf in own.items()}, width)
+    return model
