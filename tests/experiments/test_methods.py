@@ -21,6 +21,7 @@ from taskmix.experiments.settings_json import learner_from_json
 from taskmix.experiments.variants import variant
 from taskmix.learner import Told
 from taskmix.likelihood import Categorical, Gaussian
+from taskmix.mixture import OnlineMixture
 from taskmix.training.run_folder import as_json
 
 
@@ -205,3 +206,10 @@ def test_rule_of_the_paper_is_built_where_there_is_one():
 def test_rule_that_a_method_does_not_have_is_an_error(rule):
     with pytest.raises(ValueError, match=f"maml has no rule '{rule}'; use ours"):
         METHODS["maml"].rule(rule)
+
+
+def test_a_registered_mixture_keeps_its_own_settings_where_the_experiment_has_none():
+    recipe = Recipe.of(OnlineMixture)
+    usual, seeing = recipe.build(Regression().shared()), recipe.build(EvolvingImages().shared())
+    assert (usual.rehearsed, usual.inherits, usual.scouting) == (8, False, 3)
+    assert (seeing.rehearsed, seeing.inherits, seeing.scouting) == (4, True, 0)

@@ -22,6 +22,9 @@ TASK_MODELS.register("ridge-head", RidgeHead)
 
 SHARED = frozenset(field.name for field in dataclasses.fields(Shared)) - {"task_models"}
 
+OPTIONAL = frozenset(field.name for field in dataclasses.fields(Shared) if field.default is None)
+"""Fields of ``Shared`` with which an experiment may leave the choice to the learner."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
@@ -74,11 +77,13 @@ class Recipe:
                 f"with the methods of taskmix.Learner, or a Method."
             )
         fields = {field.name for field in dataclasses.fields(kind)}
-        takes = {name: name for name in sorted(fields & SHARED) if name not in fixed}
+        free = sorted(fields & SHARED - set(fixed))
+        takes = {name: name for name in free if name not in OPTIONAL}
+        suggested = {name: name for name in free if name in OPTIONAL}
         if "task_model" in fields:
             # Which rate it is depends on the task model.
             takes.pop("meta_rate", None)
-        return Recipe(kind, takes, fixed)
+        return Recipe(kind, takes, fixed, suggested)
 
     @property
     def fields(self) -> frozenset[str]:
