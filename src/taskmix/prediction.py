@@ -15,7 +15,7 @@ LEVELS = (*(level / 20 for level in range(1, 20)), 0.975, 0.99, 0.999)
 """Probabilities of intervals whose widths a learner may keep; others lie in between."""
 LEAST_SAY = 1e-9
 """Weight from which on a part counts when the quantiles of all are bracketed."""
-CLOSE = 2e-7
+CLOSE = 1e-6
 """How near the probability below a quantile has to come."""
 
 
