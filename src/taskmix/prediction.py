@@ -15,7 +15,7 @@ LEVELS = (*(level / 20 for level in range(1, 20)), 0.975, 0.99, 0.999)
 """Probabilities of intervals whose widths a learner may keep; others lie in between."""
 LEAST_SAY = 1e-9
 """Weight from which on a part counts when the quantiles of all are bracketed."""
-CLOSE = 2e-7
+CLOSE = 1e-6
 """How near the probability below a quantile has to come."""
 
 
@@ -45,11 +45,11 @@ class Mix(eqx.Module):
         y = jnp.take_along_axis(own, first, axis=-3)[..., 0, :, :]
 
         def unmet(search: Search) -> Bool[Array, "*tasks query outputs"]:
-            apart = search.high - search.low > 1e-7 * jnp.maximum(abs(search.low), abs(search.high))
+            apart = search.high - search.low > 1e-6 * jnp.maximum(abs(search.low), abs(search.high))
             return apart & (jnp.abs(search.off) > CLOSE)
 
         def onward(search: Search) -> Bool[Array, ""]:
-            return (search.turn < 90) & jnp.any(unmet(search))
+            return (search.turn < 60) & jnp.any(unmet(search))
 
         def step(search: Search) -> Search:
             low = jnp.where(search.off <= 0, search.y, search.low)

@@ -139,8 +139,8 @@ class BayesianHead:
             loss = masked_mean(self.likelihood.loss(logits, query.y), query.mask)
             return loss, TaskResult(loss, jax.nn.softmax(logits))
         examples = together(support, query)
-        seen = _projected(params, self._phi(params, examples.x, examples.mask))
-        return self._loss(params, *seen, support, query)
+        phi = self._phi(params, examples.x, examples.mask)
+        return self._loss(params, *_projected(params, phi), support, query)
 
     def losses(
         self, params: HeadParams, support: Examples, query: Examples
@@ -278,19 +278,13 @@ class BayesianHead:
         return jnp.where(real, design, 0), jnp.where(real, residual, 0)
 
     def _kernel(
-        self,
-        params: HeadParams,
-        design: Float[Array, "examples width"],
-        mask: Bool[Array, " examples"],
+        self, params: HeadParams, design: Float[Array, "examples width"], mask: Array
     ) -> Float[Array, "examples examples"]:
         """K, with ones on the diagonal where there is padding: it then adds nothing."""
         return design @ design.T + jnp.diag(self._diagonal(params, design, mask))
 
     def _diagonal(
-        self,
-        params: HeadParams,
-        design: Float[Array, "examples width"],
-        mask: Bool[Array, " examples"],
+        self, params: HeadParams, design: Float[Array, "examples width"], mask: Array
     ) -> Float[Array, " examples"]:
         """What K has on its diagonal beside Phi L L' Phi'."""
         largest = jax.lax.stop_gradient(jnp.max(jnp.sum(jnp.square(design), axis=-1)))

@@ -105,7 +105,7 @@ def offered(
         one = (one, jnp.asarray(True), jax.tree.map(lambda leaf: leaf[own, task], new))
 
         def written(leaf: Array, value: Array) -> Array:
-            start = (own, place[own, task], *(0,) * value.ndim)
+            start: list[Array | int] = [own, place[own, task], *[0] * value.ndim]
             return jax.lax.dynamic_update_slice(leaf, value[None, None], start)
 
         return jax.tree.map(written, kept, one), waiting & (jnp.arange(waiting.size) != first)
