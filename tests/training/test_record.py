@@ -177,16 +177,16 @@ def test_only_the_last_line_and_those_of_phase_ends_stay_in_memory(chunk):
 @pytest.mark.soak
 def test_a_hundred_thousand_iterations_of_births_and_removals_leave_little_behind(chunk):
     """A birth and a removal in every ten of them: their dates stay, and what each chunk costs."""
-    iterations, each = 100_000, 100
+    iterations, each = 100_000, 1000
     record = Record.begin(FAMILIES, (Phase(0, iterations, ("a", "b")),), 0)
-    ten = [1] * 5 + [2] * 5
+    part = chunk(each, ([1] * 5 + [2] * 5) * (each // 10), 3)
     kept, peaks = [], []
     tracemalloc.start()
     try:
         for stop in range(each, iterations + each, each):
             tracemalloc.reset_peak()
             before = tracemalloc.get_traced_memory()[0]
-            record.add(chunk(stop, ten * (each // 10), 3))
+            record.add(dataclasses.replace(part, iteration=stop))
             now, peak = tracemalloc.get_traced_memory()
             kept.append(now)
             peaks.append(peak - before)
@@ -195,7 +195,7 @@ def test_a_hundred_thousand_iterations_of_births_and_removals_leave_little_behin
     assert len(record.spawns) == iterations // 10
     half = len(kept) // 2
     a_birth = (kept[-1] - kept[half]) / (iterations / 20)
-    costs = [max(part) for part in (peaks[10:half], peaks[half:])]
+    costs = [max(some) for some in (peaks[10:half], peaks[half:])]
     print(f"\n{a_birth:.0f} bytes per birth and removal; a chunk takes {costs} bytes meanwhile")
     assert a_birth < 300
     assert costs[1] < 1.5 * costs[0] + 300 * (iterations / 20)
