@@ -14,6 +14,7 @@ from taskmix.experiments.notes import notes_by_method, notes_of
 from taskmix.reporting.markup import Markup, figure, page, plain, tag
 from taskmix.reporting.pictures import cluster_map, ratios
 from taskmix.reporting.report import report, table_report, watch
+from taskmix.reporting.run_page import notes_of_run
 from taskmix.reporting.runs import read_run
 from taskmix.reporting.table_folder import read_table
 from taskmix.tables.result import Estimate, Regime, TableAlarm, TableResult, notes_of_table
@@ -153,6 +154,20 @@ def test_hostile_names_in_a_run_are_text(write_run):
 def test_a_run_that_has_not_ended_says_so(write_run):
     folder = write_run(**{"summary.json": None})
     assert "has not ended" in report(folder).read_text()
+
+
+def test_a_run_that_ended_with_an_error_says_that_it_diverged(write_run):
+    folder = write_run(**{"summary.json": None})
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    lines[-1]["families"]["step"]["error"] = None
+    (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    event = {"iteration": 30, "event": "batch skipped", "tasks": [0, 1, 2]}
+    (folder / "events.jsonl").write_text(json.dumps(event))
+    notes = notes_of_run(read_run(folder))
+    assert [note.split(":")[0] for note in notes] == ["Diverged", "Not finite"]
+    assert "the error on step" in notes[0]
+    assert "3 tasks of 1 batches" in notes[1]
+    assert "Diverged: the error on step" in report(folder).read_text()
 
 
 def test_runs_without_a_comparison_file_are_compared_all_the_same(write_run, tmp_path):

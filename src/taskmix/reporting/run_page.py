@@ -77,13 +77,19 @@ def notes_of_run(run: Run) -> list[str]:
     """As the run wrote them, or what its summary says where an older version wrote none."""
     summary = run.summary
     if summary is None:
-        return []
+        return notes_of({"measure": run.measure, "final": _final(run), "skipped": _skipped(run)})
     if "notes" in summary:
         return [str(note) for note in summary["notes"]]
     return notes_of(
         {"grows": bool(run.spawns or run.alarms) or None, **summary}
         | {"measure": run.measure, "final": _final(run), "coverage": _coverage(run)}
     )
+
+
+def _skipped(run: Run) -> dict[str, int]:
+    """What was not learned from so far, as a summary counts it."""
+    events = [one for one in run.events if one["event"] in ("batch skipped", "tasks skipped")]
+    return {"batches": len(events), "tasks": sum(len(one.get("tasks", ())) for one in events)}
 
 
 def _final(run: Run) -> dict[str, dict[str, float | None]]:
