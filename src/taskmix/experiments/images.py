@@ -154,12 +154,10 @@ class ImageTasks:
             head_rate=self.head_rate,
             kept=KEPT,
             rehearsed=REHEARSED,
-            # What images look like gives a change away, and what an encoder has learned from
-            # one kind of images helps with the next.
+            # Looks give a change away, and an encoder of one kind of images helps with the next.
             inherits=True,
             scouting=0,
-            # As Ravi and Larochelle have it.
-            rule_updates=12 if self.shot == 1 else 8,
+            rule_updates=12 if self.shot == 1 else 8,  # as Ravi and Larochelle have it
             head="ridge-head",
         )
 
