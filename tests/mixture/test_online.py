@@ -420,7 +420,9 @@ def test_a_candidate_for_what_is_new_begins_at_random_or_as_a_cluster_in_use(
     state, batch, inherits
 ):
     learner = dataclasses.replace(ALONE, inherits=inherits)
-    after = jax.jit(partial(begun, learner))(state, batch, KEY, jnp.asarray(True), jnp.asarray(False))
+    after = jax.jit(partial(begun, learner))(
+        state, batch, KEY, jnp.asarray(True), jnp.asarray(False)
+    )
     last, *clusters = (
         jax.tree.map(lambda leaf, row=row: leaf[row], state_.members.params)
         for state_, row in [(after, 4), *((state, row) for row in range(3))]
