@@ -71,9 +71,9 @@ def same_draws():
 
     A row otherwise takes a key by its number.
     """
-    offer, draw = Reservoir.offer, Reservoir.draw
+    place, draw = Reservoir.place, Reservoir.draw
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Reservoir, "offer", lambda self, *asked: offer(self, *asked[:-1], KEY))
+        patch.setattr(Reservoir, "place", lambda self, where, _: place(self, where, KEY))
         patch.setattr(Reservoir, "draw", lambda self, _, count: draw(self, KEY, count))
         yield
 
