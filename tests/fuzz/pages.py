@@ -19,6 +19,7 @@ from tests.fuzz.mutations import spoiled_json
 from tests.hostile.limits import command
 
 import taskmix
+from taskmix.experiments.sharing import Predictor
 from taskmix.experiments.tuning import Search
 
 
@@ -76,7 +77,8 @@ def _label(folder: Path) -> None:
         return SimpleNamespace(mean=np.full((len(query_x), 4), 0.25), novelty=None)
 
     for channels in (1, 3):
-        model = SimpleNamespace(
+        model = mock.Mock(
+            spec=Predictor,
             facts={"example": {"support": {"x": {"shape": [2, 8, 8, channels]}}}},
             learner=SimpleNamespace(likelihood=taskmix.Categorical()),
             outputs=4,

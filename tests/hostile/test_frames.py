@@ -110,7 +110,20 @@ def test_the_same_table_gives_the_same_result_in_every_library():
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
     "source",
-    [None, 3, "", pytest.param(object(), id="object"), [], [3], [None], {}, {"task": 3}, {"task": []}, np.zeros(3), {3: [1]}],
+    [
+        None,
+        3,
+        "",
+        pytest.param(object(), id="object"),
+        [],
+        [3],
+        [None],
+        {},
+        {"task": 3},
+        {"task": []},
+        np.zeros(3),
+        {3: [1]},
+    ],
     ids=repr,
 )
 def test_what_is_no_table_is_refused_in_one_line(source):

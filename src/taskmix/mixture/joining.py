@@ -46,8 +46,8 @@ def nearest(
 
 def of_both(one: Reservoir, other: Reservoir) -> Reservoir:
     """Every second place of each."""
-    kept = alternating((one.tasks, one.filled), (other.tasks, other.filled))
-    return Reservoir(*kept, one.offered + other.offered)
+    tasks, filled = alternating((one.tasks, one.filled), (other.tasks, other.filled))
+    return Reservoir(tasks, filled, one.offered + other.offered)
 
 
 def alternating(one: PyTree, other: PyTree) -> PyTree:

@@ -28,9 +28,11 @@ class TablePrediction:
     Examples
     --------
     >>> number = np.zeros(1)
-    >>> found = TablePrediction(number, number, None, number, number, None, lambda level: (-1, 1))
-    >>> found.interval(0.9)
-    (-1, 1)
+    >>> bounds = lambda level: (number - 1, number + 1)
+    >>> found = TablePrediction(number, number, None, number, number, None, bounds)
+    >>> low, high = found.interval(0.9)
+    >>> float(low[0]), float(high[0])
+    (-1.0, 1.0)
     """
 
     task: np.ndarray
