@@ -1,5 +1,6 @@
 """The Bayesian head against textbook formulas in float64, and what must not change its answers."""
 
+import dataclasses
 import functools
 import math
 
@@ -11,7 +12,12 @@ from jax.flatten_util import ravel_pytree
 from scipy import stats
 
 from taskmix.adaptation import BayesianHead, TaskModel, together
-from taskmix.adaptation.bayesian_head import JITTER, LEAST_FREEDOM, SMALLEST_NOISE
+from taskmix.adaptation.bayesian_head import JITTER
+from taskmix.adaptation.head_params import (
+    LEAST_FREEDOM,
+    LEAST_LOG_NOISE,
+    SMALLEST_NOISE,
+)
 from taskmix.likelihood import Categorical, Poisson
 from taskmix.models import MLP
 from taskmix.tasks import Examples
@@ -227,6 +233,19 @@ def test_loss_of_regression_is_minus_the_evidence_per_example():
     np.testing.assert_allclose(loss, -evidence(params, together(support, query)) / 8, rtol=1e-5)
     np.testing.assert_allclose(
         result.predicted, predicted(params, support, query.x).mean, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize(("below", "prior"), [(-0.5, 0.0), (0.0, 0.0), (1.5, 2.25)])
+def test_noise_is_kept_from_values_that_say_nothing(below, prior):
+    """Only what is differentiated has the prior: the loss that is told is that of the tasks."""
+    level = jnp.asarray(LEAST_LOG_NOISE - below)
+    params = dataclasses.replace(random_params(), log_noise=level)
+    support, query = random_examples(5), random_examples(3, seed=1)
+    loss, result = jax.jit(HEAD.loss)(params, support, query)
+    np.testing.assert_allclose(loss - result.loss, prior, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        result.loss, -evidence(params, together(support, query)) / 8, rtol=1e-5
     )
 
 

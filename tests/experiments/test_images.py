@@ -234,3 +234,8 @@ def test_run_looks_at_the_checksums_of_a_store_once(tmp_path, monkeypatch):
     out = ["--out", str(tmp_path / "run"), "--method", "matching-simple", "--data", "somewhere"]
     assert main(["run", "few-shot", *out, *TINY[:-3], "--quiet", "--iterations", "1"]) == 0
     assert looked.count(True) == 1
+
+
+@pytest.mark.parametrize(("shot", "updates"), [(1, 12), (5, 8)])
+def test_learned_rule_takes_the_updates_of_its_paper(shot, updates):
+    assert variant("meta-lstm", FewShot(shot=shot).shared()).updates == updates

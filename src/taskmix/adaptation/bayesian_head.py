@@ -17,52 +17,27 @@ import dataclasses
 import math
 from functools import partial
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve, solve_triangular
-from jaxtyping import Array, Bool, Float, Key, PyTree
+from jaxtyping import Array, Bool, Float, Key
 
+from taskmix.adaptation.head_params import (
+    HeadParams,
+    HeadPosterior,
+    below_the_floor,
+    freedom_of,
+    noise_of,
+    projected,
+)
 from taskmix.adaptation.student import factored, log_student, student_evidence
 from taskmix.adaptation.task_model import Judgement, Predictive, TaskResult, together
 from taskmix.likelihood import Categorical, Gaussian, Likelihood, masked_mean
 from taskmix.models import MLP, Model
 from taskmix.tasks import Examples
 
-SMALLEST_NOISE = 1e-3
-"""Added to the noise variance: what float32 needs to factor K for targets of order one."""
 JITTER = 1e-6
 """The same relative to the largest variance in K, for targets that are larger."""
-LEAST_FREEDOM = 2.1
-"""Above 2, so that every prediction has a variance."""
-
-
-class HeadParams(eqx.Module):
-    """What a cluster with a Bayesian head has learned."""
-
-    features: PyTree
-    location: Float[Array, "*clusters width outputs"]
-    """m, the prior mean of the last layer."""
-    factor: Float[Array, "*clusters width width"]
-    """L, a factor of its prior covariance."""
-    log_noise: Float[Array, "*clusters"]
-    """Logarithm of the noise's standard deviation above the floor."""
-    log_scale: Float[Array, "*clusters"]
-    """Regression: of the degrees of freedom above the least; classes: of the softmax's scale."""
-
-
-class HeadPosterior(eqx.Module):
-    """What the head knows of a task: the support set, seen through the cluster."""
-
-    params: HeadParams
-    design: Float[Array, "support width"]
-    """Phi L, without padding."""
-    cholesky: Float[Array, "support support"]
-    weights: Float[Array, "support outputs"]
-    """K^-1 (y - Phi m)."""
-    scale: Float[Array, " outputs"]
-    """How much wider this task is than the prior says."""
-    freedom: Float[Array, ""]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +115,7 @@ class BayesianHead:
             return loss, TaskResult(loss, jax.nn.softmax(logits))
         examples = together(support, query)
         phi = self._phi(params, examples.x, examples.mask)
-        return self._loss(params, *_projected(params, phi), support, query)
+        return self._loss(params, *projected(params, phi), support, query)
 
     def losses(
         self, params: HeadParams, support: Examples, query: Examples
@@ -154,7 +129,7 @@ class BayesianHead:
             return jax.vmap(partial(self.loss, params))(support, query)
         examples = jax.vmap(together)(support, query)
         x = examples.x.reshape(-1, *examples.x.shape[2:])
-        seen = _projected(params, self._phi(params, x, examples.mask.reshape(-1)))
+        seen = projected(params, self._phi(params, x, examples.mask.reshape(-1)))
         design, mean = (leaf.reshape(*examples.mask.shape, -1) for leaf in seen)
         return jax.vmap(partial(self._loss, params))(design, mean, support, query)
 
@@ -172,9 +147,9 @@ class BayesianHead:
         design, residual = self._told(design, mean, examples)
         diagonal = self._diagonal(params, design, examples.mask)
         count = jnp.sum(examples.mask).astype(design.dtype)
-        whole = student_evidence(design, diagonal, residual, _freedom(params), count)
+        whole = student_evidence(design, diagonal, residual, freedom_of(params), count)
         loss = -whole / jnp.maximum(count, 1)
-        return loss, TaskResult(loss, judged.predictive.mean)
+        return loss + below_the_floor(params), TaskResult(loss, judged.predictive.mean)
 
     def evidence(self, params: HeadParams, examples: Examples) -> Float[Array, ""]:
         design, residual = self._seen(params, examples)
@@ -183,7 +158,7 @@ class BayesianHead:
         if self.classes:
             return self._left_out(params, cholesky, residual, examples)
         whitened = solve_triangular(cholesky, residual, lower=True)
-        return log_student(_freedom(params), cholesky, whitened, jnp.sum(examples.mask))
+        return log_student(freedom_of(params), cholesky, whitened, jnp.sum(examples.mask))
 
     def adapt(self, params: HeadParams, support: Examples) -> HeadPosterior:
         design, residual = self._seen(params, support)
@@ -205,7 +180,7 @@ class BayesianHead:
             return Predictive(mean, jnp.zeros_like(mean), jnp.zeros_like(mean))
         params = posterior.params
         phi = self._phi(params, query_x, query_mask)
-        design, mean = _projected(params, phi)
+        design, mean = projected(params, phi)
         cross = design @ posterior.design.T
         mean = mean + cross @ posterior.weights
         explained = solve_triangular(posterior.cholesky, cross.T, lower=True)
@@ -222,7 +197,7 @@ class BayesianHead:
                 predictive=self.predict(posterior, query.x, query.mask),
             )
         examples = together(support, query)
-        seen = _projected(params, self._phi(params, examples.x, examples.mask))
+        seen = projected(params, self._phi(params, examples.x, examples.mask))
         return self._judged(params, *seen, support, query)
 
     def _judged(
@@ -243,8 +218,10 @@ class BayesianHead:
         mean = mean[first:] + explained @ whitened[:first]
         unknown = jnp.sum(jnp.square(design[first:]), -1) - jnp.sum(jnp.square(explained), -1)
         return Judgement(
-            support=log_student(_freedom(params), cholesky[:first, :first], whitened[:first], seen),
-            whole=log_student(_freedom(params), cholesky, whitened, jnp.sum(examples.mask)),
+            support=log_student(
+                freedom_of(params), cholesky[:first, :first], whitened[:first], seen
+            ),
+            whole=log_student(freedom_of(params), cholesky, whitened, jnp.sum(examples.mask)),
             predictive=self._spread(params, mean, unknown, scale, freedom),
         )
 
@@ -261,7 +238,7 @@ class BayesianHead:
     ) -> tuple[Float[Array, "examples width"], Float[Array, "examples outputs"]]:
         """Phi L and the residuals of the prior mean, zero for padding."""
         phi = self._phi(params, examples.x, examples.mask)
-        return self._told(*_projected(params, phi), examples)
+        return self._told(*projected(params, phi), examples)
 
     def _told(
         self,
@@ -288,7 +265,7 @@ class BayesianHead:
     ) -> Float[Array, " examples"]:
         """What K has on its diagonal beside Phi L L' Phi'."""
         largest = jax.lax.stop_gradient(jnp.max(jnp.sum(jnp.square(design), axis=-1)))
-        return jnp.where(mask, _noise(params) + JITTER * largest, 1.0)
+        return jnp.where(mask, noise_of(params) + JITTER * largest, 1.0)
 
     def _scale(
         self, params: HeadParams, squared: Float[Array, " outputs"], count: Array
@@ -296,7 +273,7 @@ class BayesianHead:
         """The factor by which a task is wider than the prior, and degrees of freedom."""
         if self.classes:
             return jnp.ones_like(squared), jnp.asarray(jnp.inf)
-        freedom = _freedom(params)
+        freedom = freedom_of(params)
         return (freedom + squared) / (freedom + count), freedom + count
 
     def _spread(
@@ -309,7 +286,7 @@ class BayesianHead:
     ) -> Predictive:
         widened = scale * freedom / (freedom - 2)
         uncertainty = jnp.maximum(unknown, 0)[:, None] * widened
-        noise = jnp.broadcast_to(_noise(params) * widened, mean.shape)
+        noise = jnp.broadcast_to(noise_of(params) * widened, mean.shape)
         return Predictive(mean, uncertainty, noise)
 
     def _logits(
@@ -331,20 +308,3 @@ class BayesianHead:
         scores = targets - inverse @ targets / jnp.diag(inverse)[:, None]
         losses = self.likelihood.loss(jnp.exp(params.log_scale) * scores, examples.y)
         return -jnp.sum(jnp.where(examples.mask, losses, 0))
-
-
-def _projected(
-    params: HeadParams, phi: Float[Array, "examples width"]
-) -> tuple[Float[Array, "examples width"], Float[Array, "examples outputs"]]:
-    """Phi L and Phi m, by one product: the second one is too thin for one of its own."""
-    both = phi @ jnp.concatenate([params.factor, params.location], axis=1)
-    width = params.factor.shape[1]
-    return both[:, :width], both[:, width:]
-
-
-def _noise(params: HeadParams) -> Float[Array, ""]:
-    return SMALLEST_NOISE + jnp.exp(2 * params.log_noise)
-
-
-def _freedom(params: HeadParams) -> Float[Array, ""]:
-    return LEAST_FREEDOM + jnp.exp(params.log_scale)
