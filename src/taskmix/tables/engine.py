@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Array
 
+from taskmix.compiled import quickly
 from taskmix.learner import Growing, Info, Learner, Prediction
 from taskmix.tables.packing import Shape, Sides, batches, questions, stacked
 from taskmix.tasks import Examples, TaskBatch
 
 LEVEL = 0.9
 """Of the intervals whose coverage is measured."""
-QUICK = {
-    "xla_backend_optimization_level": 1,
-    "xla_cpu_use_fusion_emitters": False,
-    "xla_cpu_parallel_codegen_split_count": 1,
-}
-"""How a step is compiled: in 20 s and 650 MB rather than 41 s and 1850 MB (OnlineMixture, 9 inputs
-per row). Few tables have so many tasks that faster code would make up for it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +86,7 @@ class Engine:
             if isinstance(learner, Growing) and self.full:
                 self.state = learner.grow(self.state)
             key = jax.random.fold_in(jax.random.key(self.seed), self.steps)
-            self.state, info = _step(learner, self.state, batch, key)
+            self.state, info = _step()(learner, self.state, batch, key)
             self.steps += 1
             infos.append(jax.device_get(info))
         return infos
@@ -103,9 +97,14 @@ def _init(learner: Learner, key: Array, example: TaskBatch) -> Any:
     return learner.init(key, example)
 
 
-@partial(jax.jit, static_argnums=0, compiler_options=QUICK)
-def _step(learner: Learner, state: Any, batch: TaskBatch, key: Array) -> tuple[Any, Info]:
-    return learner.step(state, batch, key)
+@cache
+def _step() -> Any:
+    """Few tables have so many tasks that faster code would make up for a longer compilation."""
+
+    def step(learner: Learner, state: Any, batch: TaskBatch, key: Array) -> tuple[Any, Info]:
+        return learner.step(state, batch, key)
+
+    return jax.jit(step, static_argnums=0, compiler_options=quickly())
 
 
 @partial(jax.jit, static_argnums=0)

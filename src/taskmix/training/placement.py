@@ -43,14 +43,20 @@ class Placement:
         """Whether this is the process that writes files."""
         return jax.process_index() == 0
 
-    def compiled(self, program: Callable[..., Any], seeded: Sequence[bool], out: bool) -> Any:
-        """A program for these devices.
+    def compiled(
+        self,
+        program: Callable[..., Any],
+        seeded: Sequence[bool],
+        out: bool,
+        options: dict[str, bool | int] | None = None,
+    ) -> Any:
+        """A program for these devices, compiled with some ``options``.
 
         ``seeded`` says which arguments have a first axis of seeds, and ``out`` whether the results
         have: of these a device takes and gives its own part.
         """
         if self._mesh is None:
-            return jax.jit(program)
+            return jax.jit(program, compiler_options=options)
         whole, of_seeds = PartitionSpec(), PartitionSpec(SEEDS)
         shared = jax.shard_map(
             program,
@@ -60,7 +66,8 @@ class Placement:
             # What all devices compute alike is the same on all; JAX cannot know that.
             check_vma=False,
         )
-        run = jax.jit(shared, out_shardings=NamedSharding(self._mesh, whole))
+        shardings = NamedSharding(self._mesh, whole)
+        run = jax.jit(shared, out_shardings=shardings, compiler_options=options)
         return lambda *arguments: run(*self.placed(arguments))
 
     def placed(self, tree: Any) -> Any:

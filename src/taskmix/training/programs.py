@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
+from taskmix.compiled import quickly
 from taskmix.evaluation import Evaluation, evaluate
 from taskmix.learner import Growing, Info, Learner, State, unprotected, visible
 from taskmix.streams import Stream
@@ -72,11 +73,14 @@ class Programs:
             return jax.vmap(learner.grow)(state)
 
         self._grows = isinstance(learner, Growing)
-        self._begin = placement.compiled(begin, (False, True), out=True)
+        # Networks of images take far longer to run than to compile.
+        options = None if learner.one_at_a_time else quickly()
+        compiled = partial(placement.compiled, options=options)
+        self._begin = compiled(begin, (False, True), out=True)
         several = (False, True, True, False, False)
-        self._advance = placement.compiled(advance, several, out=True)
-        self._advance_in_part = placement.compiled(advance_in_part, (False,) * 5, out=False)
-        self._evaluate = placement.compiled(evaluated, (False, True, True), out=True)
+        self._advance = compiled(advance, several, out=True)
+        self._advance_in_part = compiled(advance_in_part, (False,) * 5, out=False)
+        self._evaluate = compiled(evaluated, (False, True, True), out=True)
         self._has_room = jax.jit(has_room, static_argnums=0)
         self._grow = jax.jit(grow)
 
