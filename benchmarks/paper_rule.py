@@ -1,11 +1,12 @@
 """The paper's own rule (Algorithm 1 with Subroutine 3): settings searched, then reported.
 
 Settings are chosen on short streams one after the other, as the paper describes (its coefficient,
-then the global prior and how often it is refreshed, then the concentration), by the mean error at
+then the concentration, then the global prior and how often it is refreshed), by the mean error at
 the end over families and seeds. The best are reported on the whole stream and on other seeds. Runs
 that differ only in numbers share a compiled program and are trained side by side.
 
 With variants, only these are tried, one after the other, and nothing is searched or reported.
+With ``--show`` the file that is named is printed as tables.
 
     python benchmarks/paper_rule.py --task-model bayesian-head --out results/paper/search-head.json
     python benchmarks/paper_rule.py --task-model gradient --out results/paper/search-gradient.json
@@ -50,13 +51,15 @@ class Flags:
     lengths: tuple[int, ...] = (1000, 750, 625)
     """Iterations of each family: a quarter of the paper's."""
     coefficients: tuple[float, ...] = (1.0, 3.0, 10.0, 30.0)
-    periods: tuple[int, ...] = (250, 1000)
-    """Iterations between two refreshments of the global prior."""
-    concentrations: tuple[float, ...] = (1.0, 40.0)
+    periods: tuple[int, ...] = (60, 1000)
+    """Iterations between two refreshments of the global prior, beside a quarter of a phase."""
+    concentrations: tuple[float, ...] = (20.0, 40.0)
     """Beside 10, the tasks of a batch."""
     capacity: int = 6
     """Clusters that there is room for; a rule that has filled it opens no more."""
     test_tasks: int = 100
+    show: bool = False
+    """Print what the file holds as tables, and train nothing."""
     variants: tuple[str, ...] = ()
     """Methods to try instead of a search, as `compare` takes them."""
     minutes: float = 5.5
@@ -101,7 +104,7 @@ def numbered(learner: Any, capacity: int) -> Numbered:
 
 @partial(jax.jit, static_argnums=(0, 1))
 def advanced(learner: Numbered, stream: FunctionStream, state, numbers, keys, start):
-    """The state after ``CHUNK`` iterations, whether each opened a cluster, and the suspicion."""
+    """The state after ``CHUNK`` iterations, and which of them opened a cluster."""
 
     def run(state, numbers, key):
         ours = dataclasses.replace(learner, **numbers)
@@ -111,7 +114,7 @@ def advanced(learner: Numbered, stream: FunctionStream, state, numbers, keys, st
             batch = stream.batch(batch_key, i)
             batch = dataclasses.replace(batch, hints=visible_hints(ours, batch.hints))
             state, info = ours.step(state, batch, jax.random.fold_in(step_key, i))
-            return state, (info.spawned, info.suspicion)
+            return state, info.spawned
 
         return jax.lax.scan(one, state, start + jnp.arange(CHUNK))
 
@@ -121,7 +124,7 @@ def advanced(learner: Numbered, stream: FunctionStream, state, numbers, keys, st
 @partial(jax.jit, static_argnums=0)
 def judged(learner: Numbered, state, test):
     found = jax.vmap(partial(evaluate, learner))(state, test)
-    return found.error, found.responsibilities
+    return found.error, found.responsibilities, jnp.mean(found.component_error, axis=2)
 
 
 def tried(flags: Flags, learners: Sequence[Numbered]) -> list[dict[str, Any]]:
@@ -131,9 +134,14 @@ def tried(flags: Flags, learners: Sequence[Numbered]) -> list[dict[str, Any]]:
     each = [(one, seed) for one in learners for seed in seeds]
     numbers = {name: jnp.array([float(getattr(one, name)) for one, _ in each]) for name in NUMBERS}
     keys = jnp.stack([jax.random.split(jax.random.key(seed), 4) for _, seed in each])
+    # One program for all that are compared: what differs is given as numbers.
+    common = dataclasses.replace(first, **dict.fromkeys(NUMBERS, 1.0))
     example = dataclasses.replace(stream.batch(keys[0, 0], 0), hints=None)
-    states = [one.init(key[1], example) for (one, _), key in zip(each, keys, strict=True)]
-    state = jax.tree.map(lambda *rows: jnp.stack(rows), *states)
+
+    def begun(numbers, key):
+        return dataclasses.replace(common, **numbers).init(key[1], example)
+
+    state = jax.jit(jax.vmap(begun))(numbers, keys)
 
     def tests(key):
         found = [stream.test_tasks(key, family, flags.test_tasks) for family in range(families)]
@@ -142,27 +150,33 @@ def tried(flags: Flags, learners: Sequence[Numbered]) -> list[dict[str, Any]]:
         )
 
     test = jax.vmap(tests)(keys[:, 3])
-    # One program for all that are compared: what differs is given as numbers.
-    common = dataclasses.replace(first, **dict.fromkeys(NUMBERS, 1.0))
-    births, suspicion, after = [], [], []
+    births, after = [], []
     ends = np.cumsum(flags.lengths)
     for start in range(0, int(ends[-1]), CHUNK):
-        state, (opened, suspected) = advanced(
-            common, stream, state, numbers, (keys[:, 0], keys[:, 2]), start
-        )
+        state, opened = advanced(common, stream, state, numbers, (keys[:, 0], keys[:, 2]), start)
         births.append(np.asarray(opened))
-        suspicion.append(np.asarray(suspected))
         if start + CHUNK in ends:
-            error, shares = judged(common, state, test)
-            after.append(np.asarray(error).mean(axis=-1))
+            error, shares, alone = map(np.asarray, judged(common, state, test))
+            after.append((error.mean(axis=-1), alone))
     born = np.concatenate(births, axis=1)
-    shares = np.asarray(shares)
     truth = np.repeat(np.arange(families), flags.test_tasks)
-    end, ended = after[-1], np.stack([after[f][:, f] for f in range(families)], axis=1)
+    end = after[-1][0]
+    ended = np.stack([after[f][0][:, f] for f in range(families)], axis=1)
+
+    def kept(i: int) -> list[list[float]]:
+        """Of each family's best cluster at the end of its phase: its error then, and in the end."""
+        pairs = []
+        for f in range(families):
+            own = int(np.argmin(after[f][1][i, f]))
+            both = after[f][1][i, f, own], after[-1][1][i, f, own]
+            pairs.append([round(float(one), 3) for one in both])
+        return pairs
+
     return [
         {
             "error": [round(float(e), 3) for e in end[i]],
             "mean": round(float(end[i].mean()), 3),
+            "own_cluster": kept(i),
             "forgetting": round(float((end[i] - ended[i])[:-1].mean()), 3),
             "nmi": round(normalised_mutual_information(truth, shares[i].argmax(-1).ravel()), 3),
             "births": np.flatnonzero(born[i]).tolist(),
@@ -172,8 +186,35 @@ def tried(flags: Flags, learners: Sequence[Numbered]) -> list[dict[str, Any]]:
     ]
 
 
+HEAD = "| settings | polynomial | sinusoid | sawtooth | mean | forgetting | NMI | births |"
+
+
+def rows(tried: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A row of Markdown per setting: means over its seeds, and the first births of each."""
+    found = [HEAD, "|---|---|---|---|---|---|---|---|"]
+    for one in tried:
+        settings, runs = one["settings"], one["runs"]
+        named = (
+            settings
+            if isinstance(settings, str)
+            else ":".join(f"{name}={str(value).lower()}" for name, value in settings.items())
+        )
+        means = np.mean([run["error"] for run in runs], axis=0).tolist()
+        means += [np.mean([run[key] for run in runs]) for key in ("mean", "forgetting", "nmi")]
+        births = "; ".join(", ".join(map(str, run["births"])) or "none" for run in runs)
+        numbers = " | ".join(f"{mean:.2f}" for mean in means)
+        found.append(f"| `{named}` | {numbers} | {births} |")
+    return found
+
+
 def main(flags: Flags) -> None:
     """Search, report, print a line per setting, and write the file."""
+    if flags.show:
+        kept = json.loads(flags.out.read_text())
+        print("\n".join(rows(kept["tried"])))
+        if kept["reported"]:
+            print("\nReported:\n" + "\n".join(rows([kept["reported"]])))
+        return
     record: dict[str, Any] = {"flags": json.loads(json.dumps(vars(flags), default=str))}
     record |= {"tried": [], "reported": None}
     began = time.monotonic()
@@ -183,12 +224,13 @@ def main(flags: Flags) -> None:
         flags.out.write_text(json.dumps(record, separators=(",", ":")) + "\n")
 
     def best() -> dict[str, Any]:
-        found = min(record["tried"], key=lambda one: one["mean"], default={"settings": {}})
+        known = [one for one in record["tried"] if np.isfinite(one["mean"])]
+        found = min(known, key=lambda one: one["mean"], default={"settings": {}})
         return dict(found["settings"])
 
     def stage(options: Sequence[Mapping[str, Any]]) -> None:
-        if time.monotonic() - began > 60 * flags.minutes:
-            print("no time to try", options, flush=True)
+        if not options or time.monotonic() - began > 60 * flags.minutes:
+            print("not tried", options, flush=True)
             return
         every = [best() | dict(option) for option in options]
         runs = tried(flags, [learner_of(flags, one) for one in every])
@@ -212,10 +254,10 @@ def main(flags: Flags) -> None:
         return
 
     stage([{"coefficient": c} for c in flags.coefficients])
+    stage([{"concentration": zeta} for zeta in flags.concentrations])
     for refresh, alone in (("average", False), ("density", False), ("average", True)):
         own = {"refresh": refresh, "refresh_alone": alone}
         stage([own | {"refresh_every": period} for period in flags.periods])
-    stage([{"concentration": zeta} for zeta in flags.concentrations])
 
     settings = best()
     if "refresh_every" in settings:
@@ -231,10 +273,11 @@ def main(flags: Flags) -> None:
 
 def describe(runs: Sequence[Mapping[str, Any]]) -> str:
     """A line of what the seeds of one setting came to."""
+    own = np.mean([one["own_cluster"] for one in runs], axis=0).round(2).tolist()
     means = {key: np.mean([one[key] for one in runs]) for key in ("mean", "forgetting", "nmi")}
     births = [len(one["births"]) for one in runs]
     text = " ".join(f"{key} {value:.2f}" for key, value in means.items())
-    return f"{text} births {births} first {[one['births'][:3] for one in runs]}"
+    return f"{text} own {own} births {births} first {[one['births'][:3] for one in runs]}"
 
 
 if __name__ == "__main__":

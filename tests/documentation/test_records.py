@@ -30,6 +30,19 @@ def test_tests_of_the_notes_are_those_of_the_records():
             assert line.split("|")[-2].strip() in notes
 
 
+@pytest.mark.parametrize("path", sorted((RESULTS / "paper").glob("*.json")), ids=lambda p: p.stem)
+def test_rows_of_the_papers_rule_are_those_of_its_records(path):
+    benchmark = runpy.run_path(str(RESULTS.parent / "benchmarks" / "paper_rule.py"))
+    notes = (RESULTS / "paper" / "README.md").read_text()
+    kept = json.loads(path.read_text())
+    assert all(row in notes for row in benchmark["rows"](kept["tried"]))
+    for run in (kept["reported"] or {"runs": []})["runs"]:
+        births = ", ".join(map(str, run["births"])) or "none"
+        cells = [*run["error"], run["mean"], run["forgetting"], run["nmi"]]
+        numbers = " | ".join(f"{cell:.2f}" for cell in cells)
+        assert f"| {run['seed']} | {numbers} | {births} |" in notes
+
+
 def test_runs_that_were_packed_are_restored(tmp_path):
     run = tmp_path / "runs" / "maml" / "seed-3"
     run.mkdir(parents=True)
