@@ -1,4 +1,4 @@
-"""What the two pages about the paper name exists: files, tests, commands and the settings in them."""
+"""What the pages about the paper name exists: files, tests, commands and their settings."""
 
 import re
 import shlex

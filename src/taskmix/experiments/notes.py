@@ -68,7 +68,7 @@ def _alarms(detection: Mapping[str, Any]) -> list[str]:
     notes = []
     if missed:
         notes.append(
-            f"Missed alarm: {missed} of {missed + len(delays)} changes to a new family raised no alarm."
+            f"Missed alarm: {missed} of {missed + len(delays)} changes to a new family raised none."
         )
     if detection.get("false"):
         count = detection["false"]

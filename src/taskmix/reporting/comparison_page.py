@@ -86,9 +86,9 @@ def _summary(comparison: Mapping[str, Any], runs: Sequence[Run]) -> Markup:
         first, second = (methods[name][f"mean_{measure}"]["mean"] for name in equal[:2])
         if first is not None and second is not None:
             said.append(
-                f"Of those that are told nothing, {label_of(equal[0])} has the best mean {measure} at "
-                f"the end, {_value(first, measure)}, and {label_of(equal[1])} the next best, "
-                f"{_value(second, measure)}."
+                f"Of those that are told nothing, {label_of(equal[0])} has the best mean "
+                f"{measure} at the end, {_value(first, measure)}, and {label_of(equal[1])} the "
+                f"next best, {_value(second, measure)}."
             )
     own = {label_of(name): notes for name, notes in notes_by_method(comparison).items()}
     notes = grouped_notes(own, len(methods))

@@ -74,8 +74,8 @@ def _summary(result: TableResult) -> Markup:
     shown = [
         (
             "error",
-            f"{result.error.value:.4g}",
-            f"{result.error.low:.4g} to {result.error.high:.4g}",
+            f"{result.error.value:.3g}",
+            f"{result.error.low:.3g} to {result.error.high:.3g}",
         ),
         ("tasks", f"{result.tasks.height:,}", f"{result.predictions.height:,} rows predicted"),
         ("regimes", f"{kinds}", "kinds of tasks told apart"),
