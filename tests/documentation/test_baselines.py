@@ -7,7 +7,7 @@ import pytest
 from taskmix.experiments import METHODS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "baselines.md").read_text()
-TABLE = PAGE[PAGE.index("## What each does differently") : PAGE.index("### Parameters")]
+TABLE = PAGE[PAGE.index("## What each does differently") : PAGE.index("## Settings by one")]
 ROWS = [line.split("|")[1:-1] for line in TABLE.splitlines() if line.startswith("| `")]
 
 

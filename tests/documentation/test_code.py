@@ -4,6 +4,7 @@ import importlib.util
 import re
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from PIL import Image
 from tests.tables.conftest import quick as quick
 
 from taskmix.experiments.extending import REGISTRIES
+from taskmix.tables import example
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -42,8 +44,9 @@ def registered() -> Iterator[None]:
 
 @pytest.fixture
 def shop(tmp_path, monkeypatch):
-    """The files that pages speak of, in the folder where their code runs."""
+    """The files that pages speak of, in the folder where their code runs, and a short example."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(example, "heaters", partial(example.heaters, runs=24))
     rng = np.random.default_rng(0)
     days, hours = 12, 8
     frame = pl.DataFrame(

@@ -1,4 +1,4 @@
-"""What docs/paper.md names exists: files, tests, commands and the settings in them."""
+"""What the pages about the paper name exists: files, tests, commands and their settings."""
 
 import re
 import shlex
@@ -13,7 +13,7 @@ from taskmix.reporting.drawn import DRAWN
 from taskmix.reporting.reproducing import FIGURES
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "paper.md").read_text()
+PAGE = "\n".join((ROOT / "docs" / name).read_text() for name in ("paper.md", "paper-parts.md"))
 QUOTED = re.findall(r"`([^`]+)`", PAGE)
 FILES = sorted({one for one in QUOTED if re.fullmatch(r"(src|tests)/[\w/.-]+", one)})
 COMMAND_LINES = sorted({one for one in QUOTED if one.startswith("taskmix ")})

@@ -38,8 +38,10 @@ from tests.experiments.arithmetic import (
 from taskmix import files
 from taskmix.experiments import run
 from taskmix.experiments.group import Group, Keeping
+from taskmix.reporting.runs import why_diverged
 from taskmix.training import RunFolder, Settings, Stopped
 from taskmix.training.lock import owning
+from taskmix.training.skips import Diverged
 from taskmix.training.watch import StopRequest
 
 
@@ -212,6 +214,21 @@ def test_journal_tells_of_the_interruption(tmp_path):
     lines = (tmp_path / "seed-9" / "journal.jsonl").read_text().splitlines()
     notes = [json.loads(line) for line in lines]
     assert [(note["note"], note["iteration"]) for note in notes] == [("stopped", 6), ("resumed", 6)]
+
+
+def test_journal_tells_why_a_run_diverged_until_it_is_begun_anew(tmp_path, monkeypatch):
+    def diverging(*arguments, **named):
+        raise Diverged("Lower the meta rate.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "train", diverging)
+        with pytest.raises(ValueError, match="Lower the meta rate"):
+            run_all(tmp_path)
+    assert why_diverged(tmp_path / "seed-9") == "Lower the meta rate."
+    run_all(tmp_path)
+    lines = (tmp_path / "seed-9" / "journal.jsonl").read_text().splitlines()
+    assert [json.loads(line)["note"] for line in lines] == ["diverged", "begun anew"]
+    assert why_diverged(tmp_path / "seed-9") is None
 
 
 def damaged(path: Path, draw: random.Random) -> str:

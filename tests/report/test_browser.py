@@ -199,7 +199,7 @@ def test_any_task_of_a_table_can_be_chosen_by_its_name(browser, tmp_path):
         "const i = document.querySelector('#tasks input[type=search]'); i.value = 'b'; i.onchange()"
     )
     said = "return document.querySelector('#tasks .about').textContent"
-    assert browser.run(said).startswith("Task b: regime 1")
+    assert browser.run(said).startswith("Task b: regime 0")
     browser.run("document.querySelector('#tasks button[aria-label=\"next task\"]').click()")
     assert browser.run(said).startswith("Task </script><img")
 

@@ -163,11 +163,20 @@ def test_a_run_that_ended_with_an_error_says_that_it_diverged(write_run):
     (folder / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
     event = {"iteration": 30, "event": "batch skipped", "tasks": [0, 1, 2]}
     (folder / "events.jsonl").write_text(json.dumps(event))
+    journal = folder / "journal.jsonl"
+    journal.write_text('{"note": "diverged", "why": "Lower the <b>meta rate</b>."}\n')
     notes = notes_of_run(read_run(folder))
-    assert [note.split(":")[0] for note in notes] == ["Diverged", "Not finite"]
-    assert "the error on step" in notes[0]
-    assert "3 tasks of 1 batches" in notes[1]
-    assert "Diverged: the error on step" in report(folder).read_text()
+    assert [note.split(":")[0] for note in notes] == ["Ended early", "Diverged", "Not finite"]
+    assert "the error on step" in notes[1]
+    assert "3 tasks of 1 batches" in notes[2]
+    text = report(folder).read_text()
+    assert "Diverged: the error on step" in text
+    assert "The run could not go on" in text
+    assert "Lower the &lt;b&gt;meta rate" in text
+    # Nobody waits for it; once it is begun anew, it has not ended.
+    assert watch(folder, say=str).exists()
+    journal.write_text(journal.read_text() + '{"note": "begun anew"}\n')
+    assert read_run(folder).why is None
 
 
 def test_runs_without_a_comparison_file_are_compared_all_the_same(write_run, tmp_path):
@@ -323,7 +332,7 @@ def test_notes_speak_of_divergence_missed_alarms_full_capacity_and_missing_uncer
     for said in (
         "Diverged: the error on a and c",
         "3 tasks of 2 batches",
-        "Missed: 1 of 2 changes",
+        "Missed alarm: 1 of 2 changes",
         "2 alarms answer no change",
         "until there was room for 8",
         "No uncertainty",

@@ -11,9 +11,11 @@ from pathlib import Path
 
 from taskmix.files import read_bytes, replace, write_json
 from taskmix.names import printable
+from taskmix.reporting.report import report
 from taskmix.training import Stopped
 from taskmix.training.lock import Refused, owning
 from taskmix.training.run_folder import COMMAND, CONFIG, claim, read_command
+from taskmix.training.skips import Diverged
 from taskmix.training.watch import Request, listening
 
 
@@ -34,6 +36,11 @@ def interruptible(out: Path, request: Request) -> Iterator[None]:
         again = f"taskmix resume {shlex.quote(str(out))}"
         say(f"{name}: stopped at iteration {stop.iteration}; {again} goes on.")
         sys.exit(128 + stop.signum)
+    except Diverged:
+        # What can be shown of it says more than the one line that ends the command.
+        with contextlib.suppress(ValueError, OSError):
+            say(f"report: {report(out)}")
+        raise
 
 
 @contextlib.contextmanager

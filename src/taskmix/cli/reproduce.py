@@ -44,7 +44,7 @@ class StressFlags(SeveralFlags):
     """Train on streams of every kind, and say which of the criteria are reached."""
 
     streams: tuple[str, ...] = ()
-    """Names of streams, as docs/streams.md lists them (default: all)."""
+    """Names of streams, as results/stress/README.md lists them (default: all)."""
     seeds: tuple[int, ...] = SEEDS
     """One run per seed and method; stationary streams take the first three."""
     scale: Literal["small", "full"] = "full"

@@ -53,7 +53,7 @@ class Keeping:
     accept: tuple[str, ...] = ()
     """Settings by which a run may differ from what it was begun with, named as in config.json."""
     cache: bool = True
-    """Keep compiled programs in the user's cache folder, so that the next start is quicker."""
+    """Whether compiled programs are kept in the user's cache folder, for a quicker next start."""
     writers: tuple[str, ...] = ()
     """Programs that follow the run: `tensorboard`, `wandb` (offline unless WANDB_MODE says
     otherwise), `mlflow`."""

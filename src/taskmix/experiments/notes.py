@@ -30,7 +30,7 @@ def notes_of(summary: Mapping[str, Any], phases: int = 0) -> list[str]:
     if summary.get("grows"):
         notes += _alarms(summary.get("alarm_detection") or {})
     elif summary.get("grows") is False and phases > 1:
-        notes.append("This method raises no alarms: it cannot say when tasks fit nothing it knows.")
+        notes.append("No alarms: nothing is said when tasks come that fit nothing known.")
     if summary.get("growths"):
         notes.append(
             f"Full: the room for clusters ran out, and was doubled until there was room for "
@@ -68,12 +68,12 @@ def _alarms(detection: Mapping[str, Any]) -> list[str]:
     notes = []
     if missed:
         notes.append(
-            f"Missed: {missed} of {missed + len(delays)} changes to a new family raised no alarm."
+            f"Missed alarm: {missed} of {missed + len(delays)} changes to a new family raised none."
         )
     if detection.get("false"):
         count = detection["false"]
         which = "one alarm answers" if count == 1 else f"{count:,} alarms answer"
-        notes.append(f"False: {which} no change of the stream.")
+        notes.append(f"False alarm: {which} no change of the stream.")
     return notes
 
 

@@ -27,7 +27,8 @@ from taskmix.training import Chunk, Pause, RunFolder, Settings, Stopped, Trainin
 from taskmix.training.lock import owning
 from taskmix.training.moments import check_seeds
 from taskmix.training.placement import Placement
-from taskmix.training.run_folder import as_json, claim
+from taskmix.training.run_folder import DIVERGED, JOURNAL, as_json, claim
+from taskmix.training.skips import Diverged
 from taskmix.training.watch import Request, StopRequest, Watch, abandon, watching
 
 
@@ -93,7 +94,13 @@ def run_method(
         stack.callback(group.close)
         progress = TrainingProgress(console, labels["method"], seeds, stream.phases[-1].stop)
         warm = warm_start(experiment, stream, learner, seeds, progress.tell)
-        _train(group, settings, seeds, progress, crew, warm)
+        try:
+            _train(group, settings, seeds, progress, crew, warm)
+        except Diverged as error:
+            with contextlib.suppress(OSError):
+                for one in folders:
+                    one.note(DIVERGED, why=str(error))
+            raise
         with crew.leading():
             summaries = _finished(experiment, labels, group, seeds, measure, further)
             group.close(summaries)
@@ -226,8 +233,11 @@ def _train(
                 progress.tell(f"checkpoint not used: {problem}")
             if start:
                 progress.resume(start.iteration, start.seconds)
-                for folder in group.folders:
+            for folder in group.folders:
+                if start:
                     folder.note("resumed", iteration=start.iteration, problems=problems)
+                elif (folder.path / JOURNAL).exists():
+                    folder.note("begun anew")
         crew.tell(as_message(found))
         train(
             group.learner,

@@ -86,11 +86,12 @@ def _summary(comparison: Mapping[str, Any], runs: Sequence[Run]) -> Markup:
         first, second = (methods[name][f"mean_{measure}"]["mean"] for name in equal[:2])
         if first is not None and second is not None:
             said.append(
-                f"Of those that are told nothing, {equal[0]} has the best mean {measure} at the "
-                f"end, {_value(first, measure)}, and {equal[1]} the next best, "
-                f"{_value(second, measure)}."
+                f"Of those that are told nothing, {label_of(equal[0])} has the best mean "
+                f"{measure} at the end, {_value(first, measure)}, and {label_of(equal[1])} the "
+                f"next best, {_value(second, measure)}."
             )
-    notes = grouped_notes(notes_by_method(comparison), len(methods))
+    own = {label_of(name): notes for name, notes in notes_by_method(comparison).items()}
+    notes = grouped_notes(own, len(methods))
     lead = tag("p", " ".join(said), class_="lead")
     return join([lead, notes_box("To be aware of", notes[:40])])
 
@@ -174,7 +175,10 @@ def _table(comparison: Mapping[str, Any]) -> Markup:
     unit = " Accuracies and forgetting are in per cent." if measure == "accuracy" else ""
     over = f"± {first['interval']}." if len(first["seeds"]) > 1 else "one seed, so no intervals."
     below = f"Means at the end of the stream, on fixed test tasks; {over}{unit}"
-    below += " Click a heading to sort."
+    below += (
+        " Forgetting is by how much past families became worse. NMI says how well clusters agree "
+        "with families: 1 is perfect. Click a heading to sort."
+    )
     return join([tag("p", WHAT_TOLD_MEANS), region, tag("p", below, class_="soft")])
 
 

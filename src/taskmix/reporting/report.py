@@ -15,7 +15,7 @@ from taskmix.reporting.comparison_page import comparison_sections
 from taskmix.reporting.examples import read_examples
 from taskmix.reporting.markup import Section, page
 from taskmix.reporting.run_page import run_sections
-from taskmix.reporting.runs import Run, read_json, read_run
+from taskmix.reporting.runs import Run, read_json, read_run, why_diverged
 from taskmix.reporting.table_folder import is_table_folder, read_table
 from taskmix.reporting.table_page import table_sections
 from taskmix.tables.result import TableResult
@@ -144,14 +144,18 @@ def _state(folder: Path) -> list[tuple[str, int]]:
 
 
 def _ended(folder: Path) -> bool:
-    if is_table_folder(folder) or (folder / CHECKSUMS).exists():
+    if is_table_folder(folder) or _over(folder):
         return True
     return (folder / "comparison.json").exists() and not _going_on(folder)
 
 
 def _going_on(folder: Path) -> bool:
     runs = [path.parent for path in folder.glob(f"*/*/{CONFIG}")]
-    return any(not (run / CHECKSUMS).exists() for run in runs)
+    return not all(map(_over, runs))
+
+
+def _over(run: Path) -> bool:
+    return (run / CHECKSUMS).exists() or why_diverged(run) is not None
 
 
 def _guarded(made: Callable[..., str], *arguments: Any) -> str:
@@ -173,6 +177,8 @@ def _run_page(folder: Path, refresh: int) -> str:
     sections = run_sections(run, _command(folder), examples)
     experiment = str(run.config.get("experiment", "run"))
     state = "ended" if run.summary is not None else "still going on"
+    if run.why is not None:
+        state = "diverged"
     kind = (
         f"one run of {experiment}, seed {run.seed}, {int(run.iterations[-1]):,} iterations, {state}"
     )
@@ -187,6 +193,9 @@ def _comparison_page(folder: Path, refresh: int) -> str:
     sections = comparison_sections(comparison, _alike(runs, comparison), _command(folder))
     experiment = str(comparison.get("experiment", "runs"))
     state = "" if len(ended) == len(runs) else f", {len(ended)} of {len(runs)} runs have ended"
+    lost = ", ".join(f"{run.method} (seed {run.seed})" for run in runs if run.why is not None)
+    if lost:
+        state += f"; diverged and ended early: {lost}"
     count = len(comparison["methods"])
     kind = f"a comparison of {count} method{'s' * (count != 1)}, {len(runs)} runs{state}"
     return _page(f"{experiment}: all methods", kind, sections, refresh)

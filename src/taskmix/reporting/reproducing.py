@@ -307,7 +307,7 @@ def reproduce_stress(
     out
         Folder to create, or to go on in; ``runs/stress`` unless it is given.
     streams
-        Names of streams, as docs/streams.md lists them; all if there are none.
+        Names of streams, as results/stress/README.md lists them; all if there are none.
     scale
         ``small``: a fifth of the length, to see that all works.
     training

@@ -61,11 +61,12 @@ def run_sections(
 
 def _summary(run: Run) -> Markup:
     notes = notes_of_run(run)
-    ended = run.summary is not None
-    state = "" if ended else "The run has not ended: these are the numbers so far."
+    so_far = "The run has not ended: these are the numbers so far."
+    if run.why is not None:
+        so_far = "The run could not go on: these are the numbers up to there."
     return join(
         [
-            paragraphs(filter(None, [state])),
+            paragraphs([so_far] if run.summary is None else []),
             tag("p", " ".join(sentences(run)), class_="lead"),
             facts(_facts(run)),
             notes_box("To be aware of", notes),
@@ -77,7 +78,8 @@ def notes_of_run(run: Run) -> list[str]:
     """As the run wrote them, or what its summary says where an older version wrote none."""
     summary = run.summary
     if summary is None:
-        return notes_of({"measure": run.measure, "final": _final(run), "skipped": _skipped(run)})
+        found = {"measure": run.measure, "final": _final(run), "skipped": _skipped(run)}
+        return [f"Ended early: {run.why}"] * (run.why is not None) + notes_of(found)
     if "notes" in summary:
         return [str(note) for note in summary["notes"]]
     return notes_of(
@@ -169,7 +171,7 @@ def _facts(run: Run) -> list[tuple[str, str, str]]:
             f"{int(run.clusters[-1])}",
             f"{len(run.spawns):,} birth{'s' * (len(run.spawns) != 1)}",
         ),
-        ("alarms", f"{len(run.alarms):,}", "tasks that fit nothing"),
+        ("alarms", f"{len(run.alarms):,}", "times tasks fitted nothing"),
     ]
     summary = run.summary or {}
     if len(run.phases) > 1 and summary.get("mean_forgetting") is not None:

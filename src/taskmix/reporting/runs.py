@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from taskmix.files import LARGEST_LINES, inside, read_bytes
 from taskmix.likelihood import Reported
 from taskmix.streams.stream import Phase
-from taskmix.training.run_folder import CHECKSUMS, check_results
+from taskmix.training.run_folder import CHECKSUMS, DIVERGED, JOURNAL, check_results
 
 MOST_CLUSTERS = 100_000
 MOST_FAMILIES = 100
@@ -70,6 +70,8 @@ class Run:
     events: tuple[dict[str, Any], ...]
     summary: dict[str, Any] | None
     """None while the run is not finished."""
+    why: str | None = None
+    """Why it could not go on, if it has diverged."""
 
     @property
     def reported(self) -> Float[np.ndarray, "families evaluations"]:
@@ -164,6 +166,7 @@ def read_run(folder: Path | str) -> Run:
             prequential=_prequential(lines, families),
             events=tuple(map(_event, _read_lines(events))) if events.exists() else (),
             summary=read_json(summary) if summary.exists() else None,
+            why=why_diverged(folder),
         )
     except KeyError as missing:
         raise ValueError(
@@ -190,6 +193,18 @@ def read_runs(folder: Path | str) -> tuple[Run, ...]:
     if not runs:
         raise ValueError(f"There is no run (no config.json) in {folder}; give the right folder.")
     return runs
+
+
+def why_diverged(folder: Path) -> str | None:
+    """What a run that could not go on wrote last; None for all others."""
+    if (folder / CHECKSUMS).exists() or not (folder / JOURNAL).exists():
+        return None
+    try:
+        last = (_read_lines(folder / JOURNAL) or [{}])[-1]
+    except ValueError:
+        # No measure depends on it, and a line may be half written.
+        return None
+    return str(last.get("why", "")) if last.get("note") == DIVERGED else None
 
 
 def by_method(runs: Iterable[Run]) -> dict[str, list[Run]]:

@@ -62,9 +62,10 @@ def _summary(result: TableResult) -> Markup:
         best = min(result.baselines, key=lambda name: result.baselines[name].value)
         other = result.baselines[best].value
         which = "below" if result.error.value < other else "not below"
+        scale = "" if result.labels else " (a constant prediction has about 1)"
         said.append(
-            f"Its error is {result.error.value:.4g}, {which} that of the best of "
-            f"{len(result.baselines)} simple alternatives ({best}, {other:.4g})."
+            f"Its error is {result.error.value:.3g}{scale}, {which} that of the best of "
+            f"{len(result.baselines)} simple alternatives ({best}, {other:.3g})."
         )
     said.append(
         f"It told {kinds} kind{'s' * (kinds != 1)} of tasks apart and raised "
@@ -73,12 +74,12 @@ def _summary(result: TableResult) -> Markup:
     shown = [
         (
             "error",
-            f"{result.error.value:.4g}",
-            f"{result.error.low:.4g} to {result.error.high:.4g}",
+            f"{result.error.value:.3g}",
+            f"{result.error.low:.3g} to {result.error.high:.3g}",
         ),
         ("tasks", f"{result.tasks.height:,}", f"{result.predictions.height:,} rows predicted"),
         ("regimes", f"{kinds}", "kinds of tasks told apart"),
-        ("alarms", f"{len(result.alarms):,}", "tasks that fit nothing"),
+        ("alarms", f"{len(result.alarms):,}", "times tasks fitted nothing"),
     ]
     if result.coverage is not None:
         shown.append(("in 90 % intervals", percent(result.coverage), "90 % is right"))
@@ -191,7 +192,9 @@ def _regimes(result: TableResult) -> Markup:
 
 
 def _regime_table(result: TableResult) -> Markup:
-    head = [tag("th", name, scope="col") for name in ("regime", "tasks", "error", "first", "last")]
+    columns = {"regime": None, "tasks": None, "error": None}
+    columns |= dict.fromkeys(("first task", "last task"), "text")
+    head = [tag("th", name, scope="col", class_=kind) for name, kind in columns.items()]
     rows = [
         tag(
             "tr",

@@ -19,7 +19,8 @@ MOST_TASKS = 100_000
 
 
 def regime_name(number: int) -> str:
-    return "no regime" if number < 0 else f"regime {number + 1}"
+    """With the number that it has in frames and files."""
+    return "no regime" if number < 0 else f"regime {number}"
 
 
 def regime_colour(number: int) -> str:
@@ -71,7 +72,7 @@ def tasks_figure(result: TableResult) -> Markup:
 
 
 def _about(row: Mapping[str, Any]) -> str:
-    regime = "no regime (like no other)" if row["regime"] < 0 else f"regime {row['regime'] + 1}"
+    regime = "no regime (like no other)" if row["regime"] < 0 else regime_name(row["regime"])
     alarm = ", came with an alarm" if row["alarm"] else ""
     novelty = f", novelty {row['novelty']:.2f}" if row["novelty"] is not None else ""
     return f"Task {row['task']}: {regime}, error {row['error']:.3g}{novelty}{alarm}."

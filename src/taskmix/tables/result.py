@@ -234,7 +234,7 @@ def notes_of_table(result: TableResult) -> list[str]:
             f"({result.baselines[best].value:.4g} against {result.error.value:.4g})."
         )
     notes += [
-        f"Left out: {count:,} {reason.replace('_', ' ')}."
+        f"Left out: {reason.replace('_', ' ')}: {count:,}."
         for reason, count in result.left_out.items()
         if count
     ]

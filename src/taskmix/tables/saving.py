@@ -101,6 +101,12 @@ def load(folder: Path) -> TableLearner:
             name: read_bytes(folder / name, largest)
             for name, largest in ((ARRAYS, LARGEST_ARRAYS), (MODEL, LARGEST_JSON))
         }
+    except FileNotFoundError as missing:
+        name = Path(missing.filename).name
+        raise ValueError(
+            f"{folder} holds no table learner ({name} is missing); give a folder that "
+            f"`taskmix run table` or `save` wrote."
+        ) from None
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{folder} holds no table learner ({error}); save it again.") from None
     for name, content in contents.items():

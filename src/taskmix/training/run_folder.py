@@ -35,6 +35,9 @@ RESULTS = ("metrics.jsonl", "events.jsonl", "summary.json")
 """What comes out of a run. They have checksums when it has ended."""
 EXAMPLES = "examples.json"
 """Tasks to be looked at; a run has them when it has ended, those of older versions do not."""
+JOURNAL = "journal.jsonl"
+DIVERGED = "diverged"
+"""What the journal notes of a run that cannot go on, with the reason as ``why``."""
 LARGEST = 4 << 30
 """Bytes of one of them."""
 COMMANDS = ("run", "compare", "reproduce", "tune")
@@ -93,7 +96,7 @@ class RunFolder:
     def note(self, what: str, **facts: Any) -> None:
         """Add to the journal of interruptions, which no measure depends on."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        Lines(self.path / "journal.jsonl").add({"time": now, "note": what, **facts})
+        Lines(self.path / JOURNAL).add({"time": now, "note": what, **facts})
 
     def finish(self, summary: Mapping[str, Any], examples: Sequence[Any] = ()) -> None:
         """Write what came out and, last, checksums: without them a run has not ended."""

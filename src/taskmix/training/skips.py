@@ -14,6 +14,10 @@ from jaxtyping import Array, Bool, Float, Shaped
 from taskmix.learner import Info, State, stayed_finite
 
 
+class Diverged(ValueError):
+    """A run that cannot go on, since batch after batch leaves numbers that are not finite."""
+
+
 class Skips(NamedTuple):
     """Which tasks were not learned from, and which batches not at all."""
 
@@ -94,7 +98,7 @@ def check_skips(
 ) -> tuple[int, ...]:
     """Batches of each seed with tasks left out, one after the other until ``stop``.
 
-    There were ``before`` of them when the chunk began. Raises a ``ValueError`` that says
+    There were ``before`` of them when the chunk began. Raises ``Diverged``, which says
     where and what, if there are as many as ``most`` anywhere.
     """
     if skips is None:
@@ -106,7 +110,7 @@ def check_skips(
             if in_a_row[position] >= most:
                 last = stop - skips.batch.shape[1] + offset
                 cause = _cause(np.asarray(skips.task[position, offset]))
-                raise ValueError(
+                raise Diverged(
                     f"The loss or the gradient of seed {seed} is not finite at iteration "
                     f"{last - in_a_row[position] + 1} and in each of the {most} batches from "
                     f"there on ({cause}). Lower the meta rate or the adaptation rate, or remove "

@@ -22,7 +22,9 @@ const number = (value, digits = 4) =>
 function ticks(low, high, count) {
   const raw = (high - low) / Math.max(count, 1);
   const unit = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 5, 10].find((factor) => factor * unit >= raw * 0.999) * unit;
+  let step = [1, 2, 5, 10].find((factor) => factor * unit >= raw * 0.999) * unit;
+  // One number alone says nothing of the scale.
+  if (Math.floor(high / step) - Math.ceil(low / step) < 1) step /= 2;
   const found = [];
   for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-6; k++)
     found.push(Number((k * step).toPrecision(12)));
@@ -302,6 +304,8 @@ class Plot {
     const xs = this.xsOf(one), style = `--own: var(--${one.colour ?? "ink"})`;
     const sorted = one.kind !== "dots" || this.spec.sorted;
     const from = sorted ? Math.max(0, placeOf(xs, this.low) - 1) : 0, to = sorted ? Math.min(xs.length, placeOf(xs, this.high) + 2) : xs.length;
+    // The only value of a line is a dot, or nobody would see it.
+    const lone = one.y?.length < 1000 && one.y.filter(known).length === 1;
     const add = (name, d, more = {}) => { if (d) group.append(drawing("path", { class: name, style, d, ...more })); };
     if (one.kind === "area") { add("area", bandPath(xs, one.base, one.stack, from, to, this.toX, this.toY)); return; }
     if (one.low && this.banded) {
@@ -309,7 +313,7 @@ class Plot {
       else add("band", bandPath(xs, one.low, one.high, from, to, this.toX, this.toY));
     }
     if (one.kind === "dots") add("dots", dotPath(xs, one.y, from, to, this.toX, this.toY), { "stroke-width": one.width ?? 5 });
-    else add("line", linePath(xs, one.y, from, to, this.toX, this.toY), { "stroke-width": one.width ?? 2, "stroke-dasharray": one.dash });
+    else add("line", linePath(xs, one.y, from, to, this.toX, this.toY), { "stroke-width": lone ? 7 : one.width ?? 2, "stroke-dasharray": one.dash });
   }
 
   drawMarks(svg, frame) {
