@@ -31,6 +31,7 @@ from taskmix.tables.described import (
 from taskmix.tables.encoding import encoding_to_json, scale_to_json
 from taskmix.tables.engine import Engine
 from taskmix.tables.model import TableModel
+from taskmix.tables.parameters import plain
 from taskmix.tables.prepared import Prepared
 from taskmix.tables.schema import schema_to_json
 from taskmix.training.checkpoints import as_arrays, check_finite, from_arrays
@@ -61,7 +62,7 @@ def save(learner: TableLearner, folder: Path) -> Path:
         "model": model_to_json(learner.model_),
     }
     try:
-        text = json.dumps(described, indent=2, allow_nan=False) + "\n"
+        text = json.dumps(described, indent=2, allow_nan=False, default=plain) + "\n"
     except (TypeError, ValueError) as error:
         raise ValueError(f"The parameters cannot be written as JSON ({error}).") from None
     contents = {
