@@ -22,7 +22,7 @@ from taskmix.tables.packing import Sides
 
 KEPT = 1024
 """Distances: of the newest 128 tasks or more. With half as many intervals were worse on car parks,
-with twice as many on a table that changes (interval score, seeds 0 to 2)."""
+with twice as many they held too little on a table that changes."""
 PER_TASK = 8
 """Distances that a task contributes: more of one task would say the same."""
 AT_FIRST = 100
