@@ -17,6 +17,7 @@ from taskmix.tables.flow import Course, chosen_for, labels_for, surveyed
 from taskmix.tables.grouping import Splitter
 from taskmix.tables.keeping import Keeper
 from taskmix.tables.model import TableModel
+from taskmix.tables.parameters import check
 from taskmix.tables.prepared import Prepared
 from taskmix.tables.problems import problem
 from taskmix.tables.reading import Table, table_of
@@ -136,7 +137,7 @@ class TableLearner:
         TableResult
             Error with interval, that of rivals, regimes, alarms, one row per task and prediction.
         """
-        self._check()
+        check(self.get_params())
         table = table_of(frame)
         known = None if self.split in ("first", "random") else self.split
         schema = schema_of(table, self.task, self.target, self.time, self.inputs, known)
@@ -146,14 +147,14 @@ class TableLearner:
         chosen = chosen_for(found, self.support, how, self.batch, self.updates)
         chosen |= {
             "kind": "regression" if self.labels_ is None else "classification",
-            "hidden": tuple(self.hidden),
+            "hidden": tuple(int(units) for units in self.hidden),
             "settings": settings_for(found.tasks, self.settings),
         }
         say = LOG.info if progress is None else progress
         size = "rows as they come" if found.rows is None else f"{found.rows} rows"
         of = "" if found.tasks is None else f", {found.tasks} tasks"
         say(f"{table.where}: {size}{of}; {in_words(chosen)}")
-        split = Splitter(chosen["support"], how, self.seed)
+        split = Splitter(chosen["support"], how, int(self.seed))
         self.prepared_ = Prepared(schema, self.labels_, split)
         self.chosen_ = chosen
         return self._run(table, found, None, rivals, say, None if kept is None else kept(table))
@@ -223,7 +224,7 @@ class TableLearner:
         """
         model = self._fitted()
         keep_programs()
-        tables = table_of(support), table_of(query)
+        tables = table_of(support, "the support table"), table_of(query, "the query table")
         schema = dataclasses.replace(self.prepared_.schema, known=None, time=None)
         self._check_columns(tables[0], schema)
         self._check_columns(tables[1], dataclasses.replace(schema, target=None))
@@ -320,7 +321,7 @@ class TableLearner:
         keep_programs()
         for fault in known_faults():
             LOG.warning(fault)
-        course = Course(self.prepared_, self.chosen_, self.seed, rivals, say)
+        course = Course(self.prepared_, self.chosen_, int(self.seed), rivals, say)
         self.model_, self.result_ = course.run(table, found, model, keeper)
         self.n_features_in_ = self.model_.encoding.width
         return self.result_
@@ -329,19 +330,6 @@ class TableLearner:
         if not hasattr(self, "model_"):
             raise NotFittedError("This TableLearner is not fitted yet; call fit_online first.")
         return self.model_
-
-    def _check(self) -> None:
-        for name, least in (("support", 1), ("batch", 1), ("updates", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < least):
-                raise ValueError(f"{name} is {value!r}; it must be a whole number from {least} on.")
-        if self.kind not in (None, "regression", "classification"):
-            raise ValueError(
-                f"kind is {self.kind!r}; it must be regression, classification, or None to guess."
-            )
-        for name in ("target", "split"):
-            if not isinstance(getattr(self, name), str):
-                raise ValueError(f"{name} is {getattr(self, name)!r}; it must be a column's name.")
 
     @staticmethod
     def _check_columns(table: Table, schema: Schema) -> None:

@@ -44,8 +44,22 @@ def test_nothing_is_corrected_where_it_would_have_made_the_past_worse():
     correction = Correction()
     correction.learn(*forecasts(30, bias))
     correction.learn(*forecasts(30, lambda task: -bias(task), seed=1))
-    assert correction.after > correction.before
+    assert correction.share == 0
     assert not np.any(correction.shifts(*forecasts(4, bias)))
+
+
+def test_as_much_is_corrected_as_would_have_made_the_past_best():
+    correction = Correction()
+    correction.learn(*forecasts(30, bias))
+    tasks, found = forecasts(30, lambda task: 0.4 * bias(task), seed=1)
+    whole = np.concatenate([correction._shift(*one) for one in zip(tasks, found, strict=True)])
+    errors = np.concatenate(
+        [t.query_y[:, None] - f.mean for t, f in zip(tasks, found, strict=True)]
+    )
+    correction.learn(tasks, found)
+    best = min(np.linspace(0, 1, 1001), key=lambda share: np.square(errors - share * whole).sum())
+    assert 0.2 < best < 0.8
+    assert correction.share == pytest.approx(best, abs=1e-3)
 
 
 def test_before_the_first_task_nothing_is_corrected():
@@ -126,7 +140,7 @@ def test_means_and_intervals_are_moved_alike_and_in_units_of_the_table():
     known, asked = frame[:2].drop("when"), frame[2:6]
     plain = learner.predict(known, asked)
     model.correction = correction
-    correction.before, correction.after = 1.0, 0.0
+    correction.along, correction.squares = 1.0, 1.0
     moved = learner.predict(known, asked)
     by = moved.mean - plain.mean
     assert np.abs(by).max() > 0

@@ -12,6 +12,7 @@ import polars as pl
 
 from taskmix.names import counted
 from taskmix.tables.blocks import Block
+from taskmix.tables.distances import Distances
 from taskmix.tables.engine import LEVEL, Forecast
 from taskmix.tables.grouping import LeftOut, RowTask, Side, grouped, joined
 from taskmix.tables.model import TableModel
@@ -108,15 +109,16 @@ def answer(model: TableModel, prepared: Prepared, support: Table, query: Table) 
         counts = [len(task.query.rows) for task in wave]
         return np.repeat(np.asarray(values), counts)[order]
 
+    # What the model learns later changes nothing of what it has said.
+    distances = Distances(model.distances.newest)
+
     def bounds(level: float) -> tuple[np.ndarray, np.ndarray]:
-        again = found
-        if level != LEVEL:
-            again = model.said(wave, sides, model.forecast(sides, level))
         low, high = (
-            np.concatenate([getattr(one, side)[:, 0] for one in again])[order]
+            np.concatenate([getattr(one, side)[:, 0] for one in found])[order]
             for side in ("low", "high")
         )
-        return low, high
+        half = (high - low) / 2 * (distances.factor(level) / distances.factor(LEVEL))
+        return (low + high) / 2 - half, (low + high) / 2 + half
 
     means = np.concatenate([one.mean for one in found])[order]
     labels = prepared.labels

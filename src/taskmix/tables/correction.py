@@ -3,7 +3,7 @@
 A learner with heavy tails predicts the usual, so that it errs on one side where targets are skewed:
 a day of many delays counts as a wide one rather than a high one. Such errors follow from the
 known rows, the inputs and the prediction itself. A ridge regression of the errors so far finds
-them, and is made use of only while it would have made the past predictions better.
+them. As much of it is made use of as would have made the past predictions best: all, some or none.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ class Correction:
     """A linear fit of the errors of past predictions, in the learner's units."""
 
     ridge: RunningRidge = dataclasses.field(default_factory=lambda: RunningRidge(STRENGTH))
-    before: float = 0.0
-    """Squared errors of all that was predicted, as the learner said it."""
-    after: float = 0.0
-    """The same if all of it had been corrected."""
+    along: float = 0.0
+    """Past errors times what the regression said of them before."""
+    squares: float = 0.0
+    """Squares of what it said."""
 
     @property
-    def helps(self) -> bool:
-        return self.after < self.before
+    def share(self) -> float:
+        """Of the regression, from 0 to 1, with which the past errors would have been least."""
+        return min(max(self.along / self.squares, 0.0), 1.0) if self.squares > 0 else 0.0
 
     def shifts(self, tasks: Sequence[Sides], found: Sequence[Forecast]) -> list[np.ndarray]:
         """What to add to the means of each task (query, 1), and to their bounds."""
-        every = [self._shift(task, one) for task, one in zip(tasks, found, strict=True)]
-        return every if self.helps else [np.zeros_like(one) for one in every]
+        share = self.share
+        return [share * self._shift(task, one) for task, one in zip(tasks, found, strict=True)]
 
     def learn(self, tasks: Sequence[Sides], found: Sequence[Forecast]) -> None:
         """From predictions that were made before, and what came."""
@@ -54,20 +55,20 @@ class Correction:
         )
         usable = np.isfinite(errors[:, 0]) & np.isfinite(x).all(axis=1)
         errors = np.clip(errors[usable], -FARTHEST, FARTHEST)
-        self.before += float(np.square(errors).sum())
-        self.after += float(np.square(errors - shifts[usable]).sum())
+        self.along += float((errors * shifts[usable]).sum())
+        self.squares += float(np.square(shifts[usable]).sum())
         self.ridge.learn(x[usable], errors)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        return {**self.ridge.arrays(), "sums": np.array([self.before, self.after])}
+        return {**self.ridge.arrays(), "sums": np.array([self.along, self.squares])}
 
     def restore(self, arrays: Mapping[str, Any], width: int) -> None:
         """Go on from what ``arrays`` gave, for so many inputs; what does not fit is an error."""
         sums = np.asarray(arrays["sums"], float)
         if sums.shape != (2,) or not np.isfinite(sums).all():
-            raise ValueError("the sums of squared errors are no two numbers")
+            raise ValueError("the sums of errors and corrections are no two numbers")
         self.ridge.restore(arrays)
-        self.before, self.after = sums.tolist()
+        self.along, self.squares = sums.tolist()
         if self.ridge.weights is not None and self.ridge.weights.shape != (width + MORE, 1):
             raise ValueError(f"the correction is not one of {width} inputs")
 

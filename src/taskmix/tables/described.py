@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 
 from taskmix.tables.blocks import Vocabulary
 from taskmix.tables.columns import PARTS, Column, Made
 from taskmix.tables.defaults import MOST_QUERY, MOST_SUPPORT
-from taskmix.tables.encoding import MOST_ROUND, Encoding, Feature
+from taskmix.tables.encoding import MOST_ROUND, Becomes, Encoding, Feature
 from taskmix.tables.grouping import Splitter
-from taskmix.tables.kinds import Kind
+from taskmix.tables.kinds import Holds, Kind
 from taskmix.tables.packing import Shape
 from taskmix.tables.prepared import Prepared
 from taskmix.tables.scaling import Scale
 from taskmix.tables.schema import Schema
 
+Choice = TypeVar("Choice", bound=str)
+MADE: tuple[Made, ...] = get_args(Made)
+HOLDS: tuple[Holds, ...] = get_args(Holds)
+BECOMES: tuple[Becomes, ...] = get_args(Becomes)
 MOST_LAYERS, MOST_UNITS = 16, 1 << 14
 MOST_TASKS, MOST_UPDATES = 1 << 14, 1000
 MOST_INPUTS = 1 << 14
@@ -34,12 +38,19 @@ def whole(value: Any, name: str, least: int, most: int = LARGEST_WHOLE) -> int:
     return value
 
 
-def text(value: Any, name: str, among: Sequence[str] | None = None) -> str:
-    """A text, perhaps one of a few."""
-    if not isinstance(value, str) or (among is not None and value not in among):
-        wanted = "a text" if among is None else f"one of {', '.join(among)}"
-        raise ValueError(f"{name} is {_short(value)}, not {wanted}")
+def text(value: Any, name: str) -> str:
+    """A text, or a ``ValueError`` that names it."""
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is {_short(value)}, not a text")
     return value
+
+
+def one_of(value: Any, name: str, among: Sequence[Choice]) -> Choice:
+    """The one of a few texts that it is."""
+    found = [choice for choice in among if choice == text(value, name)]
+    if not found:
+        raise ValueError(f"{name} is {_short(value)}, not one of {', '.join(among)}")
+    return found[0]
 
 
 def listed(value: Any, name: str) -> list[Any]:
@@ -69,8 +80,8 @@ def chosen_from_json(value: Any) -> dict[str, Any]:
         "support": whole(chosen["support"], "support", 1),
         "batch": whole(chosen["batch"], "batch", 1, MOST_TASKS),
         "updates": whole(chosen["updates"], "updates", 1, MOST_UPDATES),
-        "split": text(chosen["split"], "split", ("first", "random", "column")),
-        "kind": text(chosen["kind"], "kind", ("regression", "classification")),
+        "split": one_of(chosen["split"], "split", ("first", "random", "column")),
+        "kind": one_of(chosen["kind"], "kind", ("regression", "classification")),
         "settings": held(chosen["settings"], "settings"),
     }
 
@@ -82,7 +93,7 @@ def prepared_from_json(value: Any) -> Prepared:
     split = held(prepared["split"], "split")
     splitter = Splitter(
         whole(split["support"], "support", 1),
-        text(split["how"], "how", ("first", "random", "column")),
+        one_of(split["how"], "how", ("first", "random", "column")),
         whole(split["seed"], "seed", 0),
     )
     if (splitter.how == "column") != (schema.known is not None):
@@ -109,7 +120,7 @@ def schema_from_json(value: Mapping[str, Any]) -> Schema:
     """Which columns play which part."""
     kinds = {
         name: Kind(
-            text(held(kind, "a kind")["name"], "a kind", ("number", "moment", "text")),  # type: ignore[arg-type]
+            one_of(held(kind, "a kind")["name"], "a kind", HOLDS),
             text(kind["format"], "a format"),
         )
         for name, kind in held(value["kinds"], "kinds").items()
@@ -131,11 +142,11 @@ def schema_from_json(value: Mapping[str, Any]) -> Schema:
 
 def _column(value: Any, kinds: Mapping[str, Kind]) -> Column:
     entry = held(value, "a column")
-    made = text(entry["made"], "a column", get_args(Made))
-    sources = tuple(text(one, "a source", tuple(kinds)) for one in listed(entry["sources"], "it"))
+    made = one_of(entry["made"], "a column", MADE)
+    sources = tuple(one_of(one, "a source", tuple(kinds)) for one in listed(entry["sources"], "it"))
     whole(len(sources), "the number of sources", *((2, 2) if made == "ratio" else (1, 1)))
-    part = text(entry["part"], "a part", tuple(PARTS) if made == "part" else ("",))
-    column = Column(text(entry["name"], "a name"), made, sources, part)  # type: ignore[arg-type]
+    part = one_of(entry["part"], "a part", tuple(PARTS) if made == "part" else ("",))
+    column = Column(text(entry["name"], "a name"), made, sources, part)
     column.check(kinds, "the saved learner")
     return column
 
@@ -151,11 +162,11 @@ def encoding_from_json(value: Any, columns: int) -> Encoding:
 
 def _feature(value: Any, columns: int) -> Feature:
     entry = held(value, "a feature")
-    kind = text(entry["kind"], "a feature", ("number", "circle", "category", "flag"))
+    kind = one_of(entry["kind"], "a feature", BECOMES)
     places = [_number(one, "a place") for one in listed(entry["places"], "places")]
     feature = Feature(
         whole(entry["column"], "a feature's column", 0, columns - 1),
-        kind,  # type: ignore[arg-type]
+        kind,
         _number(entry["period"], "a period"),
         whole(entry["waves"], "waves", 1, MOST_ROUND),
         places,

@@ -29,12 +29,15 @@ WEEK = 7 * DAY
 YEAR = 365.25 * DAY
 
 
+Becomes = Literal["number", "circle", "category", "flag"]
+
+
 @dataclasses.dataclass
 class Feature:
     """One column, and what it becomes."""
 
     column: int
-    kind: Literal["number", "circle", "category", "flag"]
+    kind: Becomes
     period: float = 0.0
     """Of a circle."""
     waves: int = 1

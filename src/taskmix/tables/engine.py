@@ -17,7 +17,7 @@ from taskmix.tables.packing import Shape, Sides, batches, questions, stacked
 from taskmix.tasks import Examples, TaskBatch
 
 LEVEL = 0.9
-"""Of the intervals whose coverage is measured."""
+"""Of the intervals whose coverage is measured, and that all others are made of."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Engine:
         nothing = np.zeros((0, self.width), np.float32), np.zeros(0, np.float32)
         return stacked([nothing], self.shape.tasks, rows, self.classes)
 
-    def predict(self, tasks: Sequence[Sides], level: float = LEVEL) -> list[Forecast]:
+    def predict(self, tasks: Sequence[Sides]) -> list[Forecast]:
         """Of every task from its support set alone, changing nothing."""
         parts: list[list[Forecast]] = [[] for _ in tasks]
         for question in questions(tasks, self.shape, self.width, self.classes):
@@ -65,7 +65,7 @@ class Engine:
                 self.learner, self.state, question.support, question.query_x, question.query_mask
             )
             known = found.variance is not None and not self.classes
-            bounds = jax.device_get(_interval(found, level)) if known else None
+            bounds = jax.device_get(_interval(found)) if known else None
             said = jax.device_get(
                 (found.mean, found.responsibilities, found.background, found.novelty)
             )
@@ -116,10 +116,9 @@ def _predicted(
     )
 
 
-@partial(jax.jit, static_argnums=1)
-def _interval(found: Prediction, level: float) -> tuple[Array, Array]:
-    """Apart from the prediction: another level is compiled in no time."""
-    return found.interval(level)
+@jax.jit
+def _interval(found: Prediction) -> tuple[Array, Array]:
+    return found.interval(LEVEL)
 
 
 def _forecast(said: tuple[Any, ...], bounds: Any, place: int, count: int) -> Forecast:

@@ -104,10 +104,10 @@ def chosen_for(
     """What the user gave, or else what the size of the data suggests."""
     pace = pace_for(found.tasks)
     return {
-        "support": support_for(found) if support is None else support,
+        "support": support_for(found) if support is None else int(support),
         "split": split,
-        "batch": pace["batch"] if batch is None else batch,
-        "updates": pace["updates"] if updates is None else updates,
+        "batch": pace["batch"] if batch is None else int(batch),
+        "updates": pace["updates"] if updates is None else int(updates),
     }
 
 

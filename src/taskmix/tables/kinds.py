@@ -16,6 +16,8 @@ MOSTLY = 0.8
 LARGEST = 1e30
 """Numbers that are larger are missing, as infinite ones are: no measurement is, and their squares
 are not numbers any more."""
+NEARLY = r"^[+-]?(\d+,\d+|\d{1,3}(,\d{3})+(\.\d+)?|\d{1,3}([. ]\d{3})+,\d+|\d+(\.\d+)?\s?%)$"
+"""Numbers with a comma, or in percent: not read as such, since 1,234 means two things."""
 FORMATS = (
     *("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M"),
     *("%Y-%m-%d", "%Y/%m/%d", "%Y/%m/%d %H:%M:%S", "%Y/%m/%d %H:%M", "%m/%d/%y", "%m/%d/%Y"),
@@ -25,11 +27,14 @@ FORMATS = (
 """Tried in this order; where month and day could be either, the month comes first."""
 
 
+Holds = Literal["number", "moment", "text"]
+
+
 @dataclasses.dataclass(frozen=True)
 class Kind:
     """What every value of a column is read as."""
 
-    name: Literal["number", "moment", "text"]
+    name: Holds
     format: str = ""
     """Of moments that are written as text."""
 
@@ -75,6 +80,19 @@ def read_as(kind: Kind, values: pl.Series, where: str, first: int) -> pl.Series:
         _check(texts, found, f"date like {kind.format}", where, first, values.name)
         return found
     return _texts(values)
+
+
+def check_written(kind: Kind, values: pl.Series, where: str) -> None:
+    """An error if most texts of a column are numbers to a person: as labels they say nothing."""
+    if kind.name != "text":
+        return
+    texts = _texts(values).drop_nulls()
+    nearly = texts.str.contains(NEARLY)
+    numbers = nearly | texts.cast(pl.Float64, strict=False).is_not_null()
+    if nearly.any() and numbers.sum() >= MOSTLY * len(texts):
+        value = shown(texts[int(nearly.arg_true()[0])])
+        what = f"{value} reads like a number, but is written as a text; write numbers like 1234.5."
+        raise problem(where, what, values.name)
 
 
 def check_type(values: pl.Series, where: str) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from taskmix.learner import Info
 from taskmix.tables.correction import Correction
+from taskmix.tables.distances import Distances
 from taskmix.tables.encoding import Encoding
 from taskmix.tables.engine import LEVEL, Engine, Forecast
 from taskmix.tables.grouping import RowTask
@@ -29,6 +30,8 @@ class TableModel:
     engine: Engine
     correction: Correction = dataclasses.field(default_factory=Correction)
     """Of predicted numbers, by the errors of the past."""
+    distances: Distances = dataclasses.field(default_factory=Distances)
+    """Of past targets, which say how wide intervals have to be."""
 
     @property
     def classes(self) -> bool:
@@ -55,24 +58,27 @@ class TableModel:
             at = end
         return found
 
-    def forecast(self, sides: Sequence[Sides], level: float = LEVEL) -> list[Forecast]:
+    def forecast(self, sides: Sequence[Sides]) -> list[Forecast]:
         """Of the query rows of each task, in the learner's units; nothing is learned."""
-        found = self.engine.predict(sides, level)
+        found = self.engine.predict(sides)
         if not self.classes:
             return found
         return [dataclasses.replace(one, low=None, high=None) for one in found]
 
     def said(
-        self, wave: Sequence[RowTask], sides: Sequence[Sides], found: Sequence[Forecast]
+        self,
+        wave: Sequence[RowTask],
+        sides: Sequence[Sides],
+        found: Sequence[Forecast],
     ) -> list[Forecast]:
         """The same as the table has it: corrected, and in its units."""
         if self.classes:
             return list(found)
         shifts = self.correction.shifts(sides, found)
+        factor = self.distances.factor(LEVEL)
+        moved = [_moved(one, by, factor) for one, by in zip(found, shifts, strict=True)]
         bounds = {
-            side: self.in_table_units(
-                wave, [getattr(one, side) + by for one, by in zip(found, shifts, strict=True)]
-            )
+            side: self.in_table_units(wave, [getattr(one, side) for one in moved])
             for side in ("mean", "low", "high")
             if getattr(found[0], side) is not None
         }
@@ -98,6 +104,7 @@ class TableModel:
         ``found`` is what was forecast of them.
         """
         if not self.classes:
+            self.distances.learn(sides, found, self.correction.shifts(sides, found))
             self.correction.learn(sides, found)
         infos = self.engine.learn(sides)
         both = [side for task in wave for side in (task.support, task.query)]
@@ -112,6 +119,17 @@ class TableModel:
         y = np.concatenate([task.support.y for task in wave])[:, None]
         first = Encoding(self.encoding.features, self.encoding.scale.observed(x))
         return first, self.scale.observed(y)
+
+
+def _moved(found: Forecast, shift: np.ndarray, factor: float) -> Forecast:
+    """All by ``shift``, and the bounds away from their middle by ``factor``."""
+    if found.low is None or found.high is None:
+        return dataclasses.replace(found, mean=found.mean + shift)
+    middle = (found.low + found.high) / 2 + shift
+    half = factor * (found.high - found.low) / 2
+    return dataclasses.replace(
+        found, mean=found.mean + shift, low=middle - half, high=middle + half
+    )
 
 
 def _in_units(scale: Scale, y: np.ndarray) -> np.ndarray:

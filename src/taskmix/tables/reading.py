@@ -23,6 +23,15 @@ LIVE_ROWS = 1 << 10
 """Rows of an iterator that are taken at a time."""
 UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 """What polars makes of a damaged file."""
+OTHERS = {
+    b"BZh91A": "bzip2",
+    b"\xfd7z": "xz",
+    b"\x28\xb5\x2f": "zstd",
+    b"PK\x03\x04": "zip or Excel",
+    b"ARROW1": "Feather",
+    b'{"': "JSON",
+}
+"""What people take for a CSV file, by its first bytes."""
 SEPARATORS = ",;\t|"
 
 
@@ -55,18 +64,21 @@ class Table:
                 first += frame.height
 
 
-def table_of(source: Any) -> Table:
-    """A file, a frame of any library, a mapping of columns, or an iterator of rows or frames."""
+def table_of(source: Any, where: str = "the table") -> Table:
+    """A file, a frame of any library, a mapping of columns, or an iterator of rows or frames.
+
+    Errors call what has no path of its own ``where``.
+    """
     if isinstance(source, Table):
         return source
     if isinstance(source, str | Path):
         return _file(Path(source))
     if isinstance(source, Mapping):
-        source = _made(dict(source), "the table")
+        source = _made(dict(source), where)
     frame = _frame(source)
     if frame is not None:
-        return _in_memory(frame, "the table")
-    if isinstance(source, Iterable):
+        return _in_memory(frame, where)
+    if isinstance(source, Iterable) and not hasattr(source, "__array__"):
         return _live(iter(source))
     raise TableError(
         f"A {type(source).__name__} is no table; give the path of a CSV or Parquet file, a frame "
@@ -128,12 +140,19 @@ def _heading(path: Path) -> tuple[tuple[str, ...], str]:
     """
     try:
         with path.open("rb") as raw:
-            packed = raw.read(2) == b"\x1f\x8b"
-        opener: Any = gzip.open if packed else open
+            begins = raw.read(6)
+        opener: Any = gzip.open if begins[:2] == b"\x1f\x8b" else open
         with opener(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
             line = file.readline(1 << 20)
     except (OSError, EOFError, zlib.error) as error:
         raise problem(str(path), f"it cannot be read ({_short(error)}).") from None
+    other = next((name for first, name in OTHERS.items() if begins.startswith(first)), None)
+    if other is not None:
+        raise problem(
+            str(path),
+            f"it is a file of {other}; give a CSV file, plain or packed with gzip, a "
+            f"Parquet file, or the frame that another library reads from it.",
+        )
     separator = max(SEPARATORS, key=line.count)
     names = [name.strip() for name in next(csv.reader([line], delimiter=separator), [])]
     if not any(names):
@@ -153,16 +172,34 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 def _frame(source: Any) -> pl.DataFrame | None:
-    """Any frame that narwhals knows, as one of polars; None if it is none."""
+    """Any frame that narwhals or Arrow know, as one of polars; None if it is none."""
+    if nw.dependencies.is_pandas_dataframe(source):
+        # A level of the index that has a name is a column, as in the file that pandas writes.
+        levels = [n for n in source.index.names if n is not None and n not in source.columns]
+        source = source.reset_index(levels) if levels else source
     try:
         native = nw.from_native(source)
     except TypeError:
-        return None
+        return pl.DataFrame(source) if hasattr(source, "__arrow_c_array__") else None
     try:
         # What is lazy may fail only now.
-        return (native.collect() if isinstance(native, nw.LazyFrame) else native).to_polars()
+        eager = native.collect() if isinstance(native, nw.LazyFrame) else native
     except Exception as error:
         raise TableError(f"The frame cannot be read ({_short(error)}).") from None
+    try:
+        return eager.to_polars()
+    except Exception as error:
+        raise _unreadable(eager, error) from None
+
+
+def _unreadable(frame: nw.DataFrame[Any], why: Exception) -> TableError:
+    """Names the column that is at fault, if one is by itself."""
+    for name in frame.columns:
+        try:
+            frame.select(name).to_polars()
+        except Exception as error:
+            return problem("the table", f"its values cannot be read ({_short(error)}).", name)
+    return TableError(f"The frame cannot be read ({_short(why)}).")
 
 
 def _in_memory(frame: pl.DataFrame, where: str) -> Table:

@@ -31,6 +31,7 @@ from taskmix.tables.described import (
 from taskmix.tables.encoding import encoding_to_json, scale_to_json
 from taskmix.tables.engine import Engine
 from taskmix.tables.model import TableModel
+from taskmix.tables.parameters import plain
 from taskmix.tables.prepared import Prepared
 from taskmix.tables.schema import schema_to_json
 from taskmix.training.checkpoints import as_arrays, check_finite, from_arrays
@@ -38,14 +39,14 @@ from taskmix.training.checkpoints import as_arrays, check_finite, from_arrays
 if TYPE_CHECKING:
     from taskmix.estimator import TableLearner
 
-FORMAT, VERSION = "taskmix table", 1
+FORMAT, VERSION = "taskmix table", 2
 LARGEST = 1 << 26
 LARGEST_ARRAYS = 1 << 30
 """Numbers in a batch; there is no telling what a damaged file says."""
 REFUSALS = (ValueError, KeyError, TypeError, OverflowError, RecursionError, MemoryError)
 """What settings of somebody else make of the parts that they are for."""
-CORRECTION = "correction "
-"""What the names of a correction's arrays begin with."""
+PARTS = ("correction", "distances")
+"""Of a model beside its learner; the names of their arrays begin with theirs."""
 ARRAYS, MODEL, CHECKSUMS = "model.safetensors", "model.json", "checksums.json"
 
 
@@ -61,7 +62,7 @@ def save(learner: TableLearner, folder: Path) -> Path:
         "model": model_to_json(learner.model_),
     }
     try:
-        text = json.dumps(described, indent=2, allow_nan=False) + "\n"
+        text = json.dumps(described, indent=2, allow_nan=False, default=plain) + "\n"
     except (TypeError, ValueError) as error:
         raise ValueError(f"The parameters cannot be written as JSON ({error}).") from None
     contents = {
@@ -146,8 +147,12 @@ def _prepared_to_json(prepared: Prepared) -> dict[str, Any]:
 
 
 def model_arrays(model: TableModel) -> dict[str, Any]:
-    """Those of its state and of its correction."""
-    own = {CORRECTION + name: leaf for name, leaf in model.correction.arrays().items()}
+    """Those of its state, and of what it learned beside."""
+    own = {
+        f"{part} {name}": leaf
+        for part in PARTS
+        for name, leaf in getattr(model, part).arrays().items()
+    }
     return {**as_arrays(model.engine.state, "state"), **own}
 
 
@@ -182,6 +187,11 @@ def model_from_json(
     engine.state = jax.tree.map(jnp.asarray, state)
     engine.steps = whole(value["steps"], "steps", 0)
     model = TableModel(encoding, scale_from_json(value["scale"], 1), engine)
-    own = {name: leaf for name, leaf in arrays.items() if name.startswith(CORRECTION)}
-    model.correction.restore({n.removeprefix(CORRECTION): leaf for n, leaf in own.items()}, width)
+    model.correction.restore(_of_part("correction", arrays), width)
+    model.distances.restore(_of_part("distances", arrays))
     return model
+
+
+def _of_part(part: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    own = f"{part} "
+    return {n.removeprefix(own): leaf for n, leaf in arrays.items() if n.startswith(own)}

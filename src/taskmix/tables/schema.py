@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from taskmix.tables.columns import Column, column
-from taskmix.tables.kinds import Kind, as_text, kind_of, read_as
+from taskmix.tables.kinds import Kind, as_text, check_written, kind_of, read_as
 from taskmix.tables.problems import problem
 from taskmix.tables.reading import Piece, Table
 
@@ -92,6 +92,8 @@ def schema_of(
     def find(asked: str) -> Column:
         return column(asked, table.names, table.where)
 
+    if inputs is not None:
+        inputs = [inputs] if isinstance(inputs, str) else list(inputs)
     found = [find(name) for name in tasks]
     wanted, ordered = find(target), find(time) if time is not None else None
     told = find(known) if known is not None else None
@@ -112,6 +114,9 @@ def schema_of(
     if first is None:
         raise problem(table.where, "there are no rows; there is nothing to learn from.")
     kinds = {name: kind_of(first.frame[name], table.where) for name in schema.sources}
+    for one in (wanted, *given):
+        for name in one.sources if one.made != "part" else ():
+            check_written(kinds[name], first.frame[name], table.where)
     for one in schema.every:
         one.check(kinds, table.where)
     return dataclasses.replace(schema, kinds=kinds)
