@@ -28,7 +28,7 @@ from taskmix.training.lock import owning
 from taskmix.training.moments import check_seeds
 from taskmix.training.placement import Placement
 from taskmix.training.run_folder import as_json, claim
-from taskmix.training.watch import Request, StopRequest, Watch, abandon, watching
+from taskmix.training.watch import Request, StopRequest, Watch, abandon, attending, watching
 
 
 def run_method(
@@ -126,6 +126,7 @@ def _finished(
     return summaries
 
 
+@attending()
 def _follow(
     crew: Crew,
     learner: Learner,
