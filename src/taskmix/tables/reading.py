@@ -15,6 +15,7 @@ import narwhals as nw
 import polars as pl
 import polars.selectors as cs
 
+from taskmix.files import RATIO, most_unpacked
 from taskmix.tables.problems import TableError, problem
 
 ROWS = 1 << 16
@@ -24,6 +25,13 @@ LIVE_ROWS = 1 << 10
 UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 """What polars makes of a damaged file."""
 SEPARATORS = ",;\t|"
+GZIP = b"\x1f\x8b"
+PACKED = (b"\x78\x01", b"\x78\x9c", b"\x78\xda", b"\x28\xb5\x2f\xfd")
+"""Beginnings of what polars would unpack beside gzip, however much it is."""
+MOST_COLUMNS = 1 << 14
+"""Of a table, each of which is read and looked at."""
+NUMBER = 8
+"""Bytes of a value in memory."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +53,11 @@ class Table:
     read: Callable[[Sequence[str]], Iterator[pl.DataFrame]]
     again: bool
     """Whether it can be read more than once; what comes live cannot."""
+
+    def __post_init__(self) -> None:
+        if len(self.names) > MOST_COLUMNS:
+            count = f"it has {len(self.names):,} columns, more than {MOST_COLUMNS:,}"
+            raise problem(self.where, f"{count}; leave out those that are not needed.")
 
     def pieces(self, columns: Sequence[str]) -> Iterator[Piece]:
         """The rows in order, in pieces that are not empty."""
@@ -81,6 +94,7 @@ def _file(path: Path) -> Table:
         raise problem(str(path), "the file is empty; it needs a heading and rows.")
     if path.suffix.lower() in (".parquet", ".pq"):
         return _parquet(path)
+    _check_packed(path)
     names, separator = _heading(path)
 
     def read(columns: Sequence[str]) -> Iterator[pl.DataFrame]:
@@ -101,13 +115,42 @@ def _file(path: Path) -> Table:
     return Table(str(path), names, read, again=True)
 
 
+def _check_packed(path: Path) -> None:
+    """Unpack once and keep nothing of it, as polars takes all of it into memory."""
+    with path.open("rb") as raw:
+        first = raw.read(4)
+    if first.startswith(PACKED):
+        raise problem(str(path), "it is packed, and not with gzip; unpack it.")
+    if not first.startswith(GZIP):
+        return
+    most, size = most_unpacked(path), 0
+    try:
+        with gzip.open(path) as file:
+            while piece := file.read(1 << 20):
+                size += len(piece)
+                if size > most:
+                    raise _bomb(path)
+    except (OSError, EOFError, zlib.error) as error:
+        raise problem(str(path), f"it cannot be read ({_short(error)}).") from None
+
+
+def _bomb(path: Path) -> TableError:
+    return problem(
+        str(path), f"it unpacks to more than {RATIO} times its size; unpack it if you trust it."
+    )
+
+
 def _parquet(path: Path) -> Table:
     try:
         names = tuple(pl.read_parquet_schema(path))
+        rows = pl.scan_parquet(path, glob=False).select(pl.len()).collect().item()
     except UNREADABLE as error:
         raise problem(str(path), f"it is no Parquet file ({_short(error)}).") from None
 
     def read(columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        # A value that repeats takes no room in the file.
+        if rows * len(columns) * NUMBER > most_unpacked(path):
+            raise _bomb(path)
         lazy = pl.scan_parquet(path, glob=False).select(cs.by_name(*columns))
         yield from _explained(lazy, str(path))
 
@@ -128,7 +171,7 @@ def _heading(path: Path) -> tuple[tuple[str, ...], str]:
     """
     try:
         with path.open("rb") as raw:
-            packed = raw.read(2) == b"\x1f\x8b"
+            packed = raw.read(2) == GZIP
         opener: Any = gzip.open if packed else open
         with opener(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
             line = file.readline(1 << 20)
