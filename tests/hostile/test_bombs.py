@@ -204,8 +204,18 @@ def repeated_rows(path):
             writer.write_table(frame.to_arrow(), row_group_size=1 << 22)
 
 
+def repeated_texts(path):
+    """Every name has a megabyte, and is written once."""
+    names = pl.Series(["d" * (1 << 20) + str(number) for number in range(8)])
+    days = names.gather([number // 300 for number in range(2400)]).cast(pl.Categorical)
+    frame = pl.DataFrame({"day": days, "x": range(2400), "sold": range(2400)})
+    pq.write_table(frame.to_arrow(), path, compression="zstd")
+
+
 @pytest.mark.parametrize(
-    ("name", "make"), [("a.csv", packed_table), ("a.parquet", repeated_rows)], ids=["gzip", "rows"]
+    ("name", "make"),
+    [("a.csv", packed_table), ("a.parquet", repeated_rows), ("a.parquet", repeated_texts)],
+    ids=["gzip", "rows", "texts"],
 )
 def test_table_that_unpacks_to_far_more_than_its_size_is_refused(tmp_path, name, make):
     make(tmp_path / name)

@@ -24,7 +24,9 @@ sys.exit(128 + request.value)
 
 
 def started(stubborn: bool, rounds: int) -> subprocess.Popen:
-    script = STUCK.format(stubborn=stubborn, rounds=rounds)
+    # Whoever runs the tests may have been told to ignore SIGHUP, which children inherit.
+    heard = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
+    script = heard + STUCK.format(stubborn=stubborn, rounds=rounds)
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"
     return process

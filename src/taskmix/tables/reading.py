@@ -134,6 +134,15 @@ def _check_packed(path: Path) -> None:
         raise problem(str(path), f"it cannot be read ({_short(error)}).") from None
 
 
+def _bytes_of_texts(values: pl.Series) -> int:
+    """What they take when every row has its own; a long one may be written once for all rows."""
+    if values.dtype == pl.String:
+        return int(values.str.len_bytes().sum())
+    if values.dtype in (pl.Categorical, pl.Enum):
+        return int(values.cat.len_bytes().sum())
+    return 0
+
+
 def _bomb(path: Path) -> TableError:
     return problem(
         str(path), f"it unpacks to more than {RATIO} times its size; unpack it if you trust it."
@@ -152,7 +161,12 @@ def _parquet(path: Path) -> Table:
         if rows * len(columns) * NUMBER > most_unpacked(path):
             raise _bomb(path)
         lazy = pl.scan_parquet(path, glob=False).select(cs.by_name(*columns))
-        yield from _explained(lazy, str(path))
+        left = most_unpacked(path)
+        for frame in _explained(lazy, str(path)):
+            left -= sum(map(_bytes_of_texts, frame))
+            if left < 0:
+                raise _bomb(path)
+            yield frame
 
     return Table(str(path), names, read, again=True)
 
