@@ -15,19 +15,13 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 from tests.hostile.conftest import quietly
-from tests.hostile.limits import Limited, command
+from tests.hostile.limits import command
 
 import taskmix
 from taskmix.experiments.settings_json import learner_from_json
 from taskmix.names import unknown
 from taskmix.reporting import read_run
 from taskmix.stores import manifest
-
-
-@pytest.fixture(scope="module")
-def limited():
-    with Limited() as process:
-        yield process
 
 
 def archive(*names, **headers) -> bytes:
