@@ -23,6 +23,10 @@ LARGEST_JSON = 16 << 20
 """Bytes of a file with one JSON object; a large one of ours has a tenth of that."""
 LARGEST_LINES = 64 << 20
 """Bytes of a file with a JSON object per line. JSON takes up to twenty times its size in memory."""
+RATIO = 100
+"""Unpacked to packed. Tables and pixels shrink by 2 to 20; a bomb has 1000."""
+ALLOWANCE = 64 << 20
+"""Bytes that any file may unpack to: small sets of drawings do shrink by more than RATIO."""
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 """A FIFO without a writer would keep a reader waiting for ever."""
@@ -67,6 +71,11 @@ def read_bytes(path: Path, largest: int = LARGEST_JSON) -> bytes:
     if size > largest:
         raise ValueError(f"{path} has more than {largest >> 20} MiB; it is not read.")
     return content
+
+
+def most_unpacked(path: Path) -> int:
+    """Bytes that a packed file may unpack to; more than that is a bomb."""
+    return ALLOWANCE + RATIO * path.stat().st_size
 
 
 def _checked(descriptor: int, path: Path, mode: str) -> BinaryIO:

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from itertools import islice
+
+MOST_NAMES, LONGEST_NAME = 60, 60
+"""What is listed of names that may be of others: so many, and so many characters of each."""
+MOST_COMPARED = 1000
+"""Names, and characters of one, among which a similar one is looked for."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
@@ -14,8 +20,13 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> ValueError:
     """
     known = list(known)
     similar = nearest(name, known)
-    suggestion = f" Did you mean {similar!r}?" if similar else ""
-    return ValueError(f"There is no {kind} {name!r}.{suggestion} Choose from {', '.join(known)}.")
+    suggestion = f" Did you mean {_cut(similar)!r}?" if similar else ""
+    listed = [_cut(one) for one in known[:MOST_NAMES]]
+    if len(known) > MOST_NAMES:
+        listed.append(f"{len(known) - MOST_NAMES:,} more")
+    return ValueError(
+        f"There is no {kind} {_cut(name)!r}.{suggestion} Choose from {', '.join(listed)}."
+    )
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
@@ -24,8 +35,14 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     >>> nearest("meta_rat", ["meta_rate", "model"])
     'meta_rate'
     """
-    found = difflib.get_close_matches(name, list(known), n=1)
+    # Every comparison takes time that grows with both names.
+    few = [one for one in islice(known, MOST_COMPARED) if len(one) <= MOST_COMPARED]
+    found = difflib.get_close_matches(name, few, n=1) if len(name) <= MOST_COMPARED else []
     return found[0] if found else None
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}..."
 
 
 def counted(count: int, what: str) -> str:

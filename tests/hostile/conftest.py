@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 from PIL import Image
+from tests.hostile.limits import Limited
 
 from taskmix.cli import main
 
@@ -41,6 +42,13 @@ def made(tmp_path_factory):
     prepare = ["data", "prepare", folder / "images", "--out", folder / "store", "--size", "8"]
     assert quietly(*prepare, "--splits", "0.4", "0.3", "0.3", "--quiet") == (0, "")
     return folder
+
+
+@pytest.fixture(scope="package")
+def limited():
+    """One process for all tests that need it: to start one, and to compile in it, takes long."""
+    with Limited() as process:
+        yield process
 
 
 @pytest.fixture

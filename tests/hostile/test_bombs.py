@@ -1,5 +1,6 @@
 """Small files that ask for gigabytes or for hours. Each is refused under the limits."""
 
+import gzip
 import hashlib
 import io
 import json
@@ -10,20 +11,17 @@ import struct
 import tarfile
 
 import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
 import pytest
 from tests.hostile.conftest import quietly
-from tests.hostile.limits import Limited, command
+from tests.hostile.limits import command
 
 import taskmix
 from taskmix.experiments.settings_json import learner_from_json
+from taskmix.names import unknown
 from taskmix.reporting import read_run
 from taskmix.stores import manifest
-
-
-@pytest.fixture(scope="module")
-def limited():
-    with Limited() as process:
-        yield process
 
 
 def archive(*names, **headers) -> bytes:
@@ -176,6 +174,74 @@ def test_run_that_no_figure_could_show_is_refused(limited, good, spoil):
     assert not limited.call(read_run, good / "run")
     with pytest.raises(ValueError, match=r"no run writes|MiB"):
         read_run(good / "run")
+
+
+TABLE = ("--task", "day", "--target", "sold", "--support", "2")
+
+
+def packed_table(path):
+    """Eighty bytes to a byte would be a table; a thousand are not."""
+    with gzip.open(path, "wb") as file:
+        file.write(b"day,x,sold\n")
+        for _ in range(80):
+            file.write(b"d,1,1\n" * 200_000)
+
+
+def repeated_rows(path):
+    """Every value is written once, with how often it comes."""
+    frame = pl.DataFrame({"day": ["d"], "x": [1.0], "sold": [1.0]}).select(
+        pl.all().repeat_by(1 << 22).explode()
+    )
+    schema = frame.to_arrow().schema
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for _ in range(8):
+            writer.write_table(frame.to_arrow(), row_group_size=1 << 22)
+
+
+def repeated_texts(path):
+    """Every name has a megabyte, and is written once."""
+    names = pl.Series(["d" * (1 << 20) + str(number) for number in range(8)])
+    days = names.gather([number // 300 for number in range(2400)]).cast(pl.Categorical)
+    frame = pl.DataFrame({"day": days, "x": range(2400), "sold": range(2400)})
+    pq.write_table(frame.to_arrow(), path, compression="zstd")
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [("a.csv", packed_table), ("a.parquet", repeated_rows), ("a.parquet", repeated_texts)],
+    ids=["gzip", "rows", "texts"],
+)
+def test_table_that_unpacks_to_far_more_than_its_size_is_refused(tmp_path, name, make):
+    make(tmp_path / name)
+    assert (tmp_path / name).stat().st_size < 1 << 20
+    code, said = quietly("run", "table", tmp_path / name, *TABLE, "--out", tmp_path / "out")
+    assert (code, len(said.splitlines())) == (2, 1)
+    assert "unpacks to more than 100 times its size" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_table_of_too_many_columns_is_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("day,sold" + ",c" * 500_000 + "\n")
+    code, said = quietly("run", "table", tmp_path / "a.csv", *TABLE, "--out", tmp_path / "out")
+    assert code == 2
+    assert "500,002 columns, more than 16,384" in said
+
+
+def test_names_that_are_listed_are_few_and_short():
+    """There may be thousands of columns, with names of a megabyte."""
+    names = ["a" * 10_000, *(f"c{number}" for number in range(10_000)), "day"]
+    said = str(unknown("column", "b" * 10_000, names))
+    assert len(said) < 1000
+    assert "9,942 more" in said
+
+
+@pytest.mark.parametrize("first", [b"\x78\x01", b"\x78\x9c", b"\x78\xda", b"\x28\xb5\x2f\xfd"])
+def test_table_packed_otherwise_is_not_handed_to_whoever_unpacks_it(tmp_path, first):
+    """Zlib keeps a first line as it is if asked to, so that it looks like a heading."""
+    (tmp_path / "a.csv").write_bytes(first + b"\x01  \xdf\xdf,day,sold\nx,d,1\n")
+    code, said = quietly("run", "table", tmp_path / "a.csv", *TABLE, "--out", tmp_path / "out")
+    assert (code, len(said.splitlines())) == (2, 1)
+    assert "not with gzip" in said
 
 
 @pytest.mark.parametrize("name", ["config.json", "command.json", "summary.json", "checksums.json"])

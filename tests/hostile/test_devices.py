@@ -3,17 +3,11 @@
 import os
 
 import pytest
-from tests.hostile.limits import Limited, command
+from tests.hostile.limits import command
 
 import taskmix
 from taskmix.reporting import read_run
 from taskmix.stores import open_store
-
-
-@pytest.fixture(scope="module")
-def limited():
-    with Limited() as process:
-        yield process
 
 
 def fifo(path) -> None:

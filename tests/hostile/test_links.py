@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 from tests.hostile.conftest import COMPARE, RUN, quietly, untouched
+from tests.report.test_report import table
 
 import taskmix
 from taskmix import files
@@ -143,6 +144,15 @@ def test_file_with_a_second_name_is_not_written_to(tmp_path, name):
     with pytest.raises(ValueError, match="under another name, too"):
         write()
     assert (tmp_path / "other").read_text() == "precious"
+
+
+@pytest.mark.parametrize("kind", ["hard link", "fifo"])
+def test_picture_is_not_drawn_into_what_has_its_name(tmp_path, outside, kind):
+    path = tmp_path / "result.png"
+    os.link(outside / "file", path) if kind == "hard link" else os.mkfifo(path)
+    table().plot(path)
+    assert path.read_bytes()[:4] == b"\x89PNG"
+    assert untouched(outside)
 
 
 def test_new_file_takes_the_place_of_nothing(tmp_path, outside):

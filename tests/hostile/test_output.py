@@ -48,6 +48,17 @@ def test_a_mistake_that_nobody_can_be_told_of_still_has_its_code():
         assert main(["rnu"]) == 2
 
 
+def test_too_little_memory_is_said_in_one_line(monkeypatch, capsys):
+    def greedy(arguments):
+        raise MemoryError("Unable to allocate 366. MiB\nfor an array")
+
+    monkeypatch.setattr("taskmix.cli.methods.main", greedy)
+    assert main(["methods"]) == 2
+    assert capsys.readouterr().err == (
+        "taskmix: there is not enough memory (Unable to allocate 366. MiB for an array)\n"
+    )
+
+
 def test_progress_of_a_terminal_that_was_closed_is_silent():
     console = Console(file=Gone(errno.EIO), force_terminal=True)
     with TrainingProgress(console, "maml", [0], 10) as progress:

@@ -15,6 +15,7 @@ from tests.tables.conftest import quick, rows  # noqa: F401
 import taskmix as tm
 from taskmix.cli import main
 from taskmix.tables.engine import Engine
+from taskmix.training.lock import owning
 from taskmix.training.watch import StopRequest
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -74,6 +75,9 @@ def test_a_learner_is_not_saved_over_what_is_not_one(tmp_path):
         learner.save(tmp_path / "theirs")
     assert (tmp_path / "theirs" / "model.json").read_text() == "{}"
     learner.save(learner.save(tmp_path / "ours"))
+    with owning(tmp_path / "ours"), pytest.raises(ValueError, match="written by another process"):
+        learner.save(tmp_path / "ours")
+    assert "lock" not in {path.name for path in (tmp_path / "ours").iterdir()}
 
 
 @pytest.mark.parametrize("number", [errno.EPIPE, errno.ENOSPC])

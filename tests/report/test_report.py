@@ -1,5 +1,6 @@
 """One page for a folder: what it says, and that what others wrote stays text."""
 
+import gzip
 import hashlib
 import json
 import re
@@ -273,6 +274,23 @@ def test_report_of_classes_counts_labels_and_compares_sureness_with_being_right(
     assert calibration["series"][0]["x"] == [0.75]
     assert calibration["series"][0]["y"] == [0.5]
     assert ("td", "6") in found.texts
+
+
+@pytest.mark.parametrize(
+    "spoiled",
+    [
+        pytest.param(lambda good: good.replace(b"\n1,", b"\n1x,"), id="a number that is none"),
+        pytest.param(lambda good: re.sub(rb",[^,]*\n", b",words\n", good), id="words in a column"),
+        pytest.param(gzip.compress, id="packed"),
+    ],
+)
+def test_odd_rows_of_a_table_are_refused_in_one_line(tmp_path, spoiled):
+    folder = table().save(tmp_path / "table")
+    path = folder / "predictions.csv"
+    path.write_bytes(spoiled(path.read_bytes()))
+    with pytest.raises(ValueError, match="repeat") as refusal:
+        report(folder)
+    assert "\n" not in str(refusal.value)
 
 
 def test_a_damaged_table_is_refused_in_one_line(tmp_path):

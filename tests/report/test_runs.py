@@ -107,6 +107,8 @@ def test_a_run_in_progress_has_no_summary_and_maybe_no_events(write_run):
     [
         ("config.json", None, r"config\.json is missing"),
         ("config.json", "{", r"config\.json is not valid JSON"),
+        ("config.json", "[" * 100_000, r"config\.json is not valid JSON"),
+        ("config.json", '{"seed": ' + "9" * 5000 + "}", r"config\.json is not valid JSON"),
         ("config.json", "[]", r"config\.json holds a list"),
         ("config.json", "{}", "has no 'phases'"),
         ("metrics.jsonl", None, r"metrics\.jsonl is missing"),

@@ -3,6 +3,7 @@ import io
 import pytest
 from rich.console import Console
 
+from taskmix.names import printable
 from taskmix.reporting import accuracy_table, comparison_table, shot_table
 
 
@@ -91,6 +92,13 @@ def test_accuracies_are_in_per_cent_and_the_highest_is_best():
     }
     assert rows(comparison)[0]["sinusoid"].plain == "31.00\n±10.00"
     assert bold_rows(comparison, "sinusoid") == [0]
+
+
+@pytest.mark.parametrize("name", ["[/p]", "[red]x", "a\x1b[31m"])
+def test_names_of_others_colour_nothing(name):
+    one = method(1.0, final={name: cell(1.0)})
+    table = comparison_table({"experiment": name, "methods": {name: one}})
+    assert rendered(table).count(printable(name)) == 3
 
 
 def test_one_seed_shows_no_interval(comparison):

@@ -8,6 +8,7 @@ import zlib
 
 import pytest
 
+from taskmix import files
 from taskmix.stores import archives
 from taskmix.stores.archives import open_source
 
@@ -18,7 +19,7 @@ LINKS = (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tar
 @pytest.fixture
 def small_allowance(monkeypatch):
     """Small bombs, for quick tests."""
-    monkeypatch.setattr(archives, "ALLOWANCE", 1 << 20)
+    monkeypatch.setattr(files, "ALLOWANCE", 1 << 20)
 
 
 def tar_of(path, *members: tarfile.TarInfo, mode="w"):
@@ -128,11 +129,14 @@ def test_headers_that_describe_headers_without_end_are_refused(tmp_path):
     refused(tar_of(tmp_path / "a.tar", *headers), "not a readable zip or tar")
 
 
-@pytest.mark.parametrize("limit", [("MOST_FILES", 3, "more than 3 files"), ("RATIO", 0, "times")])
+@pytest.mark.parametrize(
+    "limit",
+    [(archives, "MOST_FILES", 3, "more than 3 files"), (files, "RATIO", 0, "times")],
+)
 def test_limits_hold_for_both_kinds(tmp_path, draw, monkeypatch, limit):
-    name, value, complaint = limit
-    monkeypatch.setattr(archives, name, value)
-    monkeypatch.setattr(archives, "ALLOWANCE", 100)
+    module, name, value, complaint = limit
+    monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(files, "ALLOWANCE", 100)
     refused(draw.zip(tmp_path / "a.zip", draw.classes()), complaint)
     refused(draw.tar(tmp_path / "a.tar", draw.classes(), "w"), complaint)
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import taskmix as tm
+from taskmix.training.lock import owning
 
 STREAM = tm.streams.regression(("linear", "step"), (6, 4), tasks=3)
 SMALL = tm.MAML(tm.MLP(hidden=(4,)), adaptation=tm.Adaptation(steps=1))
@@ -127,3 +128,11 @@ def test_another_learner_is_refused_on_both_ways(tmp_path):
         strange.save(tmp_path / "live")
     with pytest.raises(ValueError, match="holds nothing that was saved"):
         tm.Live.load(SMALL, tmp_path / "none")
+
+
+def test_two_of_them_are_not_saved_into_one_folder_at_once(tmp_path):
+    live = tm.Live(SMALL)
+    live.learn(next(batches(1)))
+    live.save(tmp_path)
+    with owning(tmp_path), pytest.raises(ValueError, match="written by another process"):
+        live.save(tmp_path)

@@ -24,7 +24,9 @@ sys.exit(128 + request.value)
 
 
 def started(stubborn: bool, rounds: int) -> subprocess.Popen:
-    script = STUCK.format(stubborn=stubborn, rounds=rounds)
+    # Whoever runs the tests may have been told to ignore SIGHUP, which children inherit.
+    heard = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
+    script = heard + STUCK.format(stubborn=stubborn, rounds=rounds)
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"
     return process
@@ -51,6 +53,48 @@ def test_second_interrupt_stops_at_once_even_inside_compiled_code():
     assert "stops; what was learned is kept" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
     assert ended(process) == 130
+
+
+BUSY = """
+import time
+from taskmix.training import watch
+watch.GRACE = watch.TICK = 0.2
+request = watch.StopRequest()
+with watch.listening(request, lambda what: None):
+    {before}
+    print("ready", flush=True)
+    time.sleep(1.0)
+    print("still there", flush=True)
+    {after}
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "seen"),
+    [
+        ("", "", ""),
+        (
+            "seen_to = watch.attending(); seen_to.__enter__()",
+            "seen_to.__exit__(*3 * [None])",
+            "still there\n",
+        ),
+    ],
+    ids=["nobody", "somebody, for a while"],
+)
+def test_request_that_nobody_attends_to_ends_the_process(before, after, seen):
+    """While a table is read, or a figure is drawn."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", BUSY.format(before=before, after=after)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    found, said = process.communicate(timeout=300)
+    assert (process.returncode, found) == (143, seen)
+    assert said == "taskmix: SIGTERM: stopped; the same command goes on.\n"
 
 
 @pytest.fixture

@@ -88,6 +88,12 @@ def test_a_request_that_is_met_is_no_loss(work):
     asks.join()
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_request_is_one_before_anything_is_asked(workers):
+    """``request or StopRequest()`` must keep it: a worker would never hear of a signal."""
+    assert bool(request_for(workers))
+
+
 def test_after_a_request_nothing_is_begun(tmp_path):
     request = request_for(2)
     request.value = signal.SIGINT

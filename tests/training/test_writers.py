@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 from tests.experiments import arithmetic
@@ -97,6 +98,15 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     with pytest.raises(ValueError, match=r"pip install 'taskmix\[tensorboard\]'"):
         Following(["tensorboard"], tmp_path, CONFIG)
+
+
+@pytest.mark.parametrize(("name", "package"), [("tensorboard", "tensorboardX"), ("wandb", "wandb")])
+def test_linked_folder_of_a_writer_is_refused(tmp_path, monkeypatch, name, package):
+    monkeypatch.setitem(sys.modules, package, mock.MagicMock())
+    (tmp_path / "outside").mkdir()
+    (tmp_path / name).symlink_to(tmp_path / "outside")
+    with pytest.raises(ValueError, match=f"{name} is a link"):
+        Following([name], tmp_path, CONFIG)
 
 
 def test_tensorboard_gets_scalars_and_events(tmp_path):

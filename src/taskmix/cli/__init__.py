@@ -57,6 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         _complain(" ".join(str(error).split()))
         return 2
+    except MemoryError as error:
+        _complain(
+            f"there is not enough memory ({' '.join(str(error).split()) or 'no more is told'})"
+        )
+        return 2
     except KeyboardInterrupt:
         _complain("interrupted; what was measured so far is in --out.")
         return 130

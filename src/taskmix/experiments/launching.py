@@ -25,7 +25,7 @@ from filelock import FileLock, Timeout
 
 from taskmix.files import explained, inside, read_bytes, write_json
 from taskmix.training.lock import Refused
-from taskmix.training.watch import Request, Stopped, StopRequest, listening
+from taskmix.training.watch import Request, Stopped, StopRequest, attending, listening
 from taskmix.training.workers import Job
 
 Where = Literal["here", "local", "slurm"]
@@ -171,6 +171,7 @@ class Signs:
             write_json(self._path("ended"), told)
 
 
+@attending()
 def launched(
     jobs: Sequence[Job], launcher: Launcher, workers: int, out: Path, request: Request
 ) -> None:

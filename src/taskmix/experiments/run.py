@@ -29,7 +29,7 @@ from taskmix.training.moments import check_seeds
 from taskmix.training.placement import Placement
 from taskmix.training.run_folder import DIVERGED, JOURNAL, as_json, claim
 from taskmix.training.skips import Diverged
-from taskmix.training.watch import Request, StopRequest, Watch, abandon, watching
+from taskmix.training.watch import Request, StopRequest, Watch, abandon, attending, watching
 
 
 def run_method(
@@ -133,6 +133,7 @@ def _finished(
     return summaries
 
 
+@attending()
 def _follow(
     crew: Crew,
     learner: Learner,

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from taskmix import __version__
 from taskmix.experiments.summary import combined
 from taskmix.files import explained, inside, replace
@@ -158,14 +160,22 @@ def _over(run: Path) -> bool:
     return (run / CHECKSUMS).exists() or why_diverged(run) is not None
 
 
+ODD = (
+    *(KeyError, TypeError, AttributeError, IndexError, OverflowError),
+    pl.exceptions.PolarsError,
+)
+"""What comes of files that hold something else than they should."""
+
+
 def _guarded(made: Callable[..., str], *arguments: Any) -> str:
     """Whatever is odd about files of others becomes one line that says so."""
     try:
         return made(*arguments)
-    except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
+    except ODD as error:
+        what = " ".join(str(error).split())[:200]
         raise ValueError(
             f"The folder holds what no run, comparison or table writes "
-            f"({type(error).__name__}: {error}); repeat it."
+            f"({type(error).__name__}: {what}); repeat it."
         ) from None
 
 

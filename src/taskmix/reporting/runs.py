@@ -304,13 +304,15 @@ def _read_text(path: Path) -> str:
         raise ValueError(
             f"{path} is missing; give a folder that `taskmix run` wrote, or repeat the run."
         ) from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no text ({error.reason}); repeat the run.") from None
 
 
 def _parse(text: str, where: str) -> dict[str, Any]:
     try:
         parsed = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{where} is not valid JSON ({error.msg}); repeat the run.") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{where} is not valid JSON ({error}); repeat the run.") from None
     if not isinstance(parsed, dict):
         raise ValueError(f"{where} holds a {type(parsed).__name__} instead of an object.")
     return parsed

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from taskmix.files import inside, open_plain
+from taskmix.tables.reading import GZIP, PACKED
 from taskmix.tables.result import Estimate, Regime, TableAlarm, TableResult
 from taskmix.training.run_folder import read_json
 
@@ -83,7 +84,11 @@ def _frame(folder: Path, name: str, texts: bool) -> pl.DataFrame:
         with open_plain(path) as file:
             if path.stat().st_size > LARGEST:
                 raise ValueError(f"it has more than {LARGEST >> 20} MiB")
-            frame = pl.read_csv(file.read(), schema_overrides=_types(texts))
+            content = file.read()
+        if content.startswith((GZIP, *PACKED)):
+            # Polars would unpack it, however much it is.
+            raise ValueError(f"{path} is packed; repeat the run.")
+        frame = pl.read_csv(content, schema_overrides=_types(texts))
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"{path} cannot be read ({reason}); repeat the run.") from None

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from taskmix.evaluation import OVER_TASKS
+from taskmix.names import printable
 from taskmix.reporting.style import in_order
 
 
@@ -28,7 +30,7 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
     measure = methods[order[0]]["measure"]
     unit = " in %" if measure == "accuracy" else ""
     table = Table(
-        title=f"{comparison['experiment']}: test {measure}{unit} after the whole stream",
+        title=_said(f"{comparison['experiment']}: test {measure}{unit} after the whole stream"),
         caption=_caption(methods[order[0]]),
         box=box.SIMPLE_HEAD,
         padding=0,
@@ -55,17 +57,22 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
         if described["better"] == "larger":
             largest.add(described["title"])
     for name in columns:
-        table.add_column(name, justify="right", overflow="fold")
+        table.add_column(_said(name), justify="right", overflow="fold")
     told_nothing = {row for row, m in enumerate(order) if methods[m]["told"] == "nothing"}
     best = {
         name: _best(name, column, told_nothing, name in largest) for name, column in columns.items()
     }
     for row, method in enumerate(order):
         table.add_row(
-            Text.assemble(method, "\n", (f"told {methods[method]['told']}", "dim")),
+            Text.assemble(printable(method), "\n", (f"told {methods[method]['told']}", "dim")),
             *(_cell(name, column[row], row in best[name]) for name, column in columns.items()),
         )
     return table
+
+
+def _said(name: str) -> str:
+    """A name of somebody else's, which colours nothing."""
+    return escape(printable(name))
 
 
 _BOLD = "Bold: best if told nothing."
@@ -130,7 +137,7 @@ def accuracy_table(comparison: Mapping[str, Any]) -> Table:
         test, difference = methods[method]["test"], against[method]
         paired = _difference(difference) if difference else ""
         table.add_row(
-            method,
+            _said(method),
             f"{test['parameters']:,}",
             str(test["iteration"]),
             _accuracy(test),
@@ -155,7 +162,7 @@ def shot_table(comparisons: Mapping[int, Mapping[str, Any]]) -> Table:
     for method in order:
         parameters = next(iter(tests.values()))[method]["parameters"]
         table.add_row(
-            method,
+            _said(method),
             f"{parameters:,}",
             *(_accuracy(of_method[method]) for of_method in tests.values()),
         )
@@ -164,7 +171,7 @@ def shot_table(comparisons: Mapping[int, Mapping[str, Any]]) -> Table:
 
 def _accuracies(experiment: str, test: Mapping[str, Any]) -> Table:
     return Table(
-        title=f"{experiment}: accuracy in % on {test['split']} classes",
+        title=_said(f"{experiment}: accuracy in % on {test['split']} classes"),
         caption=f"{test['episodes']} tasks, {test['queries_per_class']} queries per class; "
         f"± {test['interval']}.",
         box=box.SIMPLE_HEAD,

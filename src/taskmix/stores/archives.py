@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
-from taskmix.files import open_plain
+from taskmix.files import RATIO, most_unpacked, open_plain
 from taskmix.stores.sources import (
     DEEPEST,
     LARGEST_CACHE,
@@ -35,10 +35,6 @@ from taskmix.stores.sources import (
 
 LARGEST_ARCHIVE = 256 * 1024 * MEBIBYTE
 """Unpacked; all of ImageNet has 150 GiB."""
-RATIO = 100
-"""Unpacked to packed. Images are packed already, and pixels shrink by 2 to 20; a bomb has 1000."""
-ALLOWANCE = 64 * MEBIBYTE
-"""What any archive may unpack to: small sets of drawings do shrink by more than RATIO."""
 LARGEST_HEADER = MEBIBYTE
 """A tar header, long names included."""
 RECORD = re.compile(rb"([0-9]{1,7}) [^=\n]{1,200}=")
@@ -244,7 +240,7 @@ class _Limits:
 
 
 def _most_unpacked(path: Path) -> int:
-    return min(LARGEST_ARCHIVE, ALLOWANCE + RATIO * path.stat().st_size)
+    return min(LARGEST_ARCHIVE, most_unpacked(path))
 
 
 def _bomb(path: Path) -> ValueError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 import polars as pl
@@ -63,7 +63,7 @@ class Column:
         return found.replace([float("inf"), float("-inf"), float("nan")], None)
 
 
-def column(asked: str, names: Sequence[str], where: str) -> Column:
+def column(asked: str, names: Collection[str], where: str) -> Column:
     """The column that a user means, or an error that names those there are."""
     if f"{asked}#2" in names:
         raise problem(where, "two columns have this name; rename one of them.", asked)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from taskmix.files import explained
+from taskmix.files import explained, replace
 
 if TYPE_CHECKING:
     from taskmix.tables.result import TableResult
@@ -39,9 +40,12 @@ def draw(result: TableResult, path: Path) -> Path:
     below.set_yticks(sorted({regime.number for regime in result.regimes}))
     below.set_ylabel("regime\n(-1: none)")
     below.set_xlabel("tasks in order")
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=path.suffix[1:] or "png", dpi=120)
     with explained(f"write {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=120)
+    # Not in place: the file may have a second name, or be a FIFO.
+    replace(path, drawn.getvalue())
     return path
 
 

@@ -15,6 +15,7 @@ import narwhals as nw
 import polars as pl
 import polars.selectors as cs
 
+from taskmix.files import RATIO, most_unpacked
 from taskmix.tables.problems import TableError, problem
 
 ROWS = 1 << 16
@@ -27,12 +28,20 @@ OTHERS = {
     b"BZh91A": "bzip2",
     b"\xfd7z": "xz",
     b"\x28\xb5\x2f": "zstd",
+    b"\x78\x01": "zlib",
+    b"\x78\x9c": "zlib",
+    b"\x78\xda": "zlib",
     b"PK\x03\x04": "zip or Excel",
     b"ARROW1": "Feather",
     b'{"': "JSON",
 }
 """What people take for a CSV file, by its first bytes."""
 SEPARATORS = ",;\t|"
+GZIP = b"\x1f\x8b"
+MOST_COLUMNS = 1 << 14
+"""Of a table, each of which is read and looked at."""
+NUMBER = 8
+"""Bytes of a value in memory."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +63,11 @@ class Table:
     read: Callable[[Sequence[str]], Iterator[pl.DataFrame]]
     again: bool
     """Whether it can be read more than once; what comes live cannot."""
+
+    def __post_init__(self) -> None:
+        if len(self.names) > MOST_COLUMNS:
+            count = f"it has {len(self.names):,} columns, more than {MOST_COLUMNS:,}"
+            raise problem(self.where, f"{count}; leave out those that are not needed.")
 
     def pieces(self, columns: Sequence[str]) -> Iterator[Piece]:
         """The rows in order, in pieces that are not empty."""
@@ -93,6 +107,7 @@ def _file(path: Path) -> Table:
         raise problem(str(path), "the file is empty; it needs a heading and rows.")
     if path.suffix.lower() in (".parquet", ".pq"):
         return _parquet(path)
+    _check_packed(path)
     names, separator = _heading(path)
 
     def read(columns: Sequence[str]) -> Iterator[pl.DataFrame]:
@@ -113,15 +128,55 @@ def _file(path: Path) -> Table:
     return Table(str(path), names, read, again=True)
 
 
+def _check_packed(path: Path) -> None:
+    """Unpack once and keep nothing of it, as polars takes all of it into memory."""
+    with path.open("rb") as raw:
+        if raw.read(2) != GZIP:
+            return
+    most, size = most_unpacked(path), 0
+    try:
+        with gzip.open(path) as file:
+            while piece := file.read(1 << 20):
+                size += len(piece)
+                if size > most:
+                    raise _bomb(path)
+    except (OSError, EOFError, zlib.error) as error:
+        raise problem(str(path), f"it cannot be read ({_short(error)}).") from None
+
+
+def _bytes_of_texts(values: pl.Series) -> int:
+    """What they take when every row has its own; a long one may be written once for all rows."""
+    if values.dtype == pl.String:
+        return int(values.str.len_bytes().sum())
+    if values.dtype in (pl.Categorical, pl.Enum):
+        return int(values.cat.len_bytes().sum())
+    return 0
+
+
+def _bomb(path: Path) -> TableError:
+    return problem(
+        str(path), f"it unpacks to more than {RATIO} times its size; unpack it if you trust it."
+    )
+
+
 def _parquet(path: Path) -> Table:
     try:
         names = tuple(pl.read_parquet_schema(path))
+        rows = pl.scan_parquet(path, glob=False).select(pl.len()).collect().item()
     except UNREADABLE as error:
         raise problem(str(path), f"it is no Parquet file ({_short(error)}).") from None
 
     def read(columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+        # A value that repeats takes no room in the file.
+        if rows * len(columns) * NUMBER > most_unpacked(path):
+            raise _bomb(path)
         lazy = pl.scan_parquet(path, glob=False).select(cs.by_name(*columns))
-        yield from _explained(lazy, str(path))
+        left = most_unpacked(path)
+        for frame in _explained(lazy, str(path)):
+            left -= sum(map(_bytes_of_texts, frame))
+            if left < 0:
+                raise _bomb(path)
+            yield frame
 
     return Table(str(path), names, read, again=True)
 
@@ -141,7 +196,7 @@ def _heading(path: Path) -> tuple[tuple[str, ...], str]:
     try:
         with path.open("rb") as raw:
             begins = raw.read(6)
-        opener: Any = gzip.open if begins[:2] == b"\x1f\x8b" else open
+        opener: Any = gzip.open if begins[:2] == GZIP else open
         with opener(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
             line = file.readline(1 << 20)
     except (OSError, EOFError, zlib.error) as error:

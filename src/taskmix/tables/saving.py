@@ -35,6 +35,7 @@ from taskmix.tables.parameters import plain
 from taskmix.tables.prepared import Prepared
 from taskmix.tables.schema import schema_to_json
 from taskmix.training.checkpoints import as_arrays, check_finite, from_arrays
+from taskmix.training.lock import NAME, owning
 
 if TYPE_CHECKING:
     from taskmix.estimator import TableLearner
@@ -75,14 +76,15 @@ def save(learner: TableLearner, folder: Path) -> Path:
         raise ValueError(f"{folder} exists and holds no table learner; choose another folder.")
     with explained(f"create {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
-    replace_all(folder, contents)
+    with owning(folder):
+        replace_all(folder, contents)
     return folder
 
 
 def _free(folder: Path) -> bool:
     """Whether nothing but what an interruption left of a learner is there."""
     names = {entry.name.removesuffix(".partial") for entry in folder.iterdir()}
-    return names <= {ARRAYS, MODEL, CHECKSUMS} and not (folder / MODEL).exists()
+    return names <= {ARRAYS, MODEL, CHECKSUMS, NAME} and not (folder / MODEL).exists()
 
 
 def is_table(folder: Path) -> bool:

@@ -89,8 +89,11 @@ def schema_of(
     if not tasks:
         raise problem(table.where, "no task column is given; name at least one.")
 
+    # Looked up for every column, of which there may be many.
+    names = dict.fromkeys(table.names)
+
     def find(asked: str) -> Column:
-        return column(asked, table.names, table.where)
+        return column(asked, names, table.where)
 
     if inputs is not None:
         inputs = [inputs] if isinstance(inputs, str) else list(inputs)

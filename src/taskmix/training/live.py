@@ -21,6 +21,7 @@ from taskmix.training.checkpoints import (
     from_arrays,
     newest_common,
 )
+from taskmix.training.lock import owning
 from taskmix.training.run_folder import (
     CONFIG,
     as_json,
@@ -156,17 +157,21 @@ class Live:
             raise ValueError("Nothing has been learned yet; there is nothing to save.")
         folder = Path(folder)
         claim(folder)
+        with owning(folder):
+            self._write(folder, self.state, _described(self._example))
+        return folder
+
+    def _write(self, folder: Path, state: State, example: Mapping[str, Any]) -> None:
         config = _config(self.learner)
         if (folder / CONFIG).exists():
             before = {**read_json(folder / CONFIG), "software": None}
             check_unchanged(folder, before, {**config, "software": None}, ())
         else:
             write_json(folder / CONFIG, {**config, "software": software()})
-        facts = {"seed": self.seed, "example": _described(self._example)}
+        facts = {"seed": self.seed, "example": example}
         checkpoints = _checkpoints(self.learner, folder)
-        checkpoints.save(Checkpoint(self.batches, as_arrays(self.state, "state"), facts))
+        checkpoints.save(Checkpoint(self.batches, as_arrays(state, "state"), facts))
         checkpoints.prune(KEPT)
-        return folder
 
     @classmethod
     def load(cls, learner: Learner, folder: str | Path) -> Live:

@@ -126,7 +126,9 @@ def check_results(path: Path) -> None:
     """Raise a ``ValueError`` unless the results of an ended run are what the run wrote."""
     sums = read_json(path / CHECKSUMS)
     for name in (*RESULTS, *({EXAMPLES} & set(sums))):
-        told, size = sums.get(name), inside(path, name).stat().st_size
+        if not inside(path, name).exists():
+            raise ValueError(f"{path / name} is missing; taskmix resume makes it again.")
+        told, size = sums.get(name), (path / name).stat().st_size
         # The size first: it costs nothing, and a file may have holes of any size.
         same = isinstance(told, dict) and told.get("bytes") == size <= LARGEST
         if not same or _sum(path / name) != told:

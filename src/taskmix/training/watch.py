@@ -94,13 +94,55 @@ class Watch:
 @contextlib.contextmanager
 def watching(watch: Watch) -> Iterator[None]:
     """Look after a run from a thread of its own, as the run itself may be what hangs."""
-    done = threading.Event()
+    with attending(), _ticking(watch.look, "watch"):
+        yield
+
+
+_attending = 0
+"""How many look at what is asked; a process has one run at a time, or several, one in another."""
+
+
+@contextlib.contextmanager
+def attending() -> Iterator[None]:
+    """Meanwhile somebody sees to it that a request is met; without that, the process ends."""
+    global _attending
+    _attending += 1
+    try:
+        yield
+    finally:
+        _attending -= 1
+
+
+@contextlib.contextmanager
+def ending_unattended(request: Request) -> Iterator[None]:
+    """End the process some seconds after a request that nobody attends to.
+
+    A table may be read for minutes before anything is learned, and figures drawn afterwards.
+    """
+    since: list[float] = []
 
     def look() -> None:
-        while not done.wait(TICK):
-            watch.look()
+        if not request.value or _attending:
+            since.clear()
+            return
+        since.append(time.monotonic())
+        if since[-1] - since[0] > GRACE:
+            name = signal.Signals(request.value).name
+            _end(f"{name}: stopped; the same command goes on.", request.value)
 
-    thread = threading.Thread(target=look, name="watch", daemon=True)
+    with _ticking(look, "unattended"):
+        yield
+
+
+@contextlib.contextmanager
+def _ticking(look: Callable[[], None], name: str) -> Iterator[None]:
+    done = threading.Event()
+
+    def tick() -> None:
+        while not done.wait(TICK):
+            look()
+
+    thread = threading.Thread(target=tick, name=name, daemon=True)
     thread.start()
     try:
         yield
@@ -143,7 +185,8 @@ def listening(request: Request, say: Callable[[str], None]) -> Iterator[None]:
     before = {number: signal.signal(number, lambda *_: None) for number in heard}
     previous = signal.set_wakeup_fd(mouth.fileno(), warn_on_full_buffer=False)
     try:
-        yield
+        with ending_unattended(request):
+            yield
     finally:
         signal.set_wakeup_fd(previous)
         for number, handler in before.items():

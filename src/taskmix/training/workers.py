@@ -15,7 +15,14 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from taskmix.machine import ONE_THREAD, end_with_parent
-from taskmix.training.watch import SIGNALS, Request, Stopped, StopRequest
+from taskmix.training.watch import (
+    SIGNALS,
+    Request,
+    Stopped,
+    StopRequest,
+    attending,
+    ending_unattended,
+)
 
 # Spawned, because a process that has used JAX must not be forked.
 SPAWN = get_context("spawn")
@@ -30,14 +37,31 @@ class Job:
     """Is sent to another process, so it must be one that pickle knows how to send."""
 
 
-def request_for(workers: int) -> Request:
+class SharedRequest:
     """One to stop, which all workers hear.
 
-    It has no lock, which a process that is killed could take along.
+    It has no lock, which a process that is killed could take along. A number of ctypes is false
+    while it is 0, and would be taken for no request at all; this is not.
     """
-    return StopRequest() if workers == 1 else SPAWN.Value("i", 0, lock=False)
+
+    def __init__(self) -> None:
+        self._value = SPAWN.Value("i", 0, lock=False)
+
+    @property
+    def value(self) -> int:
+        return int(self._value.value)
+
+    @value.setter
+    def value(self, number: int) -> None:
+        self._value.value = number
 
 
+def request_for(workers: int) -> Request:
+    """One to stop, which this process and so many ``workers`` hear."""
+    return StopRequest() if workers == 1 else SharedRequest()
+
+
+@attending()
 def shared_out(jobs: Sequence[Job], workers: int, request: Request) -> list[Any]:
     """What every job gives, each done by a process of its own, so many ``workers`` at a time.
 
@@ -119,7 +143,8 @@ def _work(connection: Connection, request: Request, work: Callable[[Request], An
         signal.signal(number, signal.SIG_IGN)
     end_with_parent()
     try:
-        outcome = (True, work(request))
+        with ending_unattended(request):
+            outcome = (True, work(request))
     except Exception as error:
         error.add_note(traceback.format_exc())
         outcome = (False, error)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from taskmix.files import inside
 from taskmix.registry import Registry
 
 
@@ -48,7 +49,7 @@ class TensorBoard:
 
     def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
         self._writer = needed("tensorboardX", "tensorboard").SummaryWriter(
-            str(folder / "tensorboard")
+            str(inside(folder, "tensorboard"))
         )
 
     def metrics(self, iteration: int, values: Mapping[str, float]) -> None:
@@ -70,7 +71,8 @@ class WeightsAndBiases:
             project=os.environ.get("WANDB_PROJECT", "taskmix"),
             name=_called(config),
             config=dict(config),
-            dir=str(folder),
+            # It writes into a folder of this name.
+            dir=str(inside(folder, "wandb").parent),
             # Nothing leaves the machine, and nobody is asked for a key, unless the user wants it.
             mode=os.environ.get("WANDB_MODE", "offline"),
             reinit="create_new",
