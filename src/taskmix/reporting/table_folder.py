@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from taskmix.files import inside, open_plain
-from taskmix.tables.reading import GZIP, PACKED
+from taskmix.tables.reading import GZIP, OTHERS
 from taskmix.tables.result import Estimate, Regime, TableAlarm, TableResult
 from taskmix.training.run_folder import read_json
 
@@ -85,7 +85,7 @@ def _frame(folder: Path, name: str, texts: bool) -> pl.DataFrame:
             if path.stat().st_size > LARGEST:
                 raise ValueError(f"it has more than {LARGEST >> 20} MiB")
             content = file.read()
-        if content.startswith((GZIP, *PACKED)):
+        if content.startswith((GZIP, *OTHERS)):
             # Polars would unpack it, however much it is.
             raise ValueError(f"{path} is packed; repeat the run.")
         frame = pl.read_csv(content, schema_overrides=_types(texts))

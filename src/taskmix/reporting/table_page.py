@@ -192,7 +192,7 @@ def _regimes(result: TableResult) -> Markup:
 
 
 def _regime_table(result: TableResult) -> Markup:
-    columns = {"regime": None, "tasks": None, "error": None}
+    columns: dict[str, str | None] = {"regime": None, "tasks": None, "error": None}
     columns |= dict.fromkeys(("first task", "last task"), "text")
     head = [tag("th", name, scope="col", class_=kind) for name, kind in columns.items()]
     rows = [

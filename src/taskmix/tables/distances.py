@@ -57,7 +57,7 @@ class Distances:
         self, tasks: Sequence[Sides], found: Sequence[Forecast], shifts: Sequence[np.ndarray]
     ) -> None:
         """From intervals that were said, moved by ``shifts``, and what came."""
-        new = [_of_task(task, *each) for task, *each in zip(tasks, found, shifts, strict=True)]
+        new = map(_of_task, tasks, found, shifts)
         self.newest = np.concatenate([self.newest, *new])[-KEPT:]
 
     def arrays(self) -> dict[str, np.ndarray]:
