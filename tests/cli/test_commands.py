@@ -76,7 +76,7 @@ def test_metrics_follow_the_schema(run_folder):
         }
         assert set(line["families"]["step"]) == {
             *("error", "ci95", "oracle", "component_error", "responsibilities"),
-            *("background", "coverage", "weighted", "likeliest"),
+            *("background", "coverage", "weighted", "likeliest", "held_error"),
         }
 
 

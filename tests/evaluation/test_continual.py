@@ -50,8 +50,8 @@ def test_an_unknown_family_is_named_beside_the_known_ones():
 
 
 def test_own_cluster_error_follows_the_owner_and_not_the_best_cluster():
-    component_error = np.array([[4.0, np.nan], [0.1, 1.0], [0.1, 1.25]])
-    measured = own_cluster_error([0, 200, 400], component_error, 1, CONSECUTIVE[0])
+    error = np.array([[4.0, np.nan], [0.1, 1.0], [0.1, 1.25]])
+    measured = own_cluster_error([0, 200, 400], error, 1, CONSECUTIVE[0])
     assert measured == OwnClusterError(cluster=1, at_phase_end=1.0, final=1.25)
 
 

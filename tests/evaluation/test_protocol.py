@@ -254,6 +254,8 @@ def test_family_measures_by_hand():
             "likeliest": 1.5,
             "oracle": 1.5,
             "component_error": [1.5, None],
+            # (0.5 * 1 + 1 * 2) / 1.5; the second has half of the first task, the third nothing.
+            "held_error": [pytest.approx(5 / 3), 4.0],
             "responsibilities": [0.75, 0.25],
             "background": 0.25,
             "coverage": 0.875,

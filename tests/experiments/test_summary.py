@@ -23,8 +23,8 @@ def line(iteration, a, b, component_a=(1.0,), component_b=(1.0,)):
         "cluster_ids": list(range(len(component_a))),
         "seconds": iteration / 2,
         "families": {
-            "a": {"error": a, "ci95": 0.1, "component_error": list(component_a), **known},
-            "b": {"error": b, "ci95": 0.2, "component_error": list(component_b), **known},
+            "a": {"error": a, "ci95": 0.1, "held_error": list(component_a), **known},
+            "b": {"error": b, "ci95": 0.2, "held_error": list(component_b), **known},
         },
     }
 
@@ -61,7 +61,7 @@ def test_accuracy_is_one_minus_the_error_and_forgetting_is_still_positive_for_wo
     for made in record.metrics:
         for family in made["families"].values():
             family["error"] /= 10
-            family["component_error"] = [e and e / 10 for e in family["component_error"]]
+            family["held_error"] = [e and e / 10 for e in family["held_error"]]
     summary = summarise(record, PHASES, "accuracy")
     assert summary["final"]["a"] == {"accuracy": pytest.approx(0.7), "ci95": 0.1}
     assert summary["forgetting"]["a"] == pytest.approx(0.1)

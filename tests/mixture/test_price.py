@@ -44,9 +44,9 @@ def alarm(raised: bool, since: int = 0) -> Alarm:
         (9.0, FRESH, 10, False, 0),
         (12.0, FRESH, 20, False, 0),
         (12.0, FRESH, 500, False, 0),
-        (10.0, EASIER, 0, False, 0),
-        (10.0, EASIER, 0, True, 50),
-        (15.0, EASIER, 10, False, 0),
+        (8.0, EASIER, 0, False, 0),
+        (8.0, EASIER, 0, True, 50),
+        (12.0, EASIER, 10, False, 0),
         (6.0, FRESH, 20, True, 0),
         (3.0, FRESH, 0, True, 50),
         (0.6, FRESH, 0, True, 90),
@@ -94,15 +94,20 @@ def after(batch):
     )
 
     @jax.jit
-    def look(trial, alarm):
-        state = dataclasses.replace(begin, trial=trial, alarm=alarm)
-        return births(LEARNER, state, batch, jnp.asarray(False), KEY)[0]
+    def look(trial, alarm, taken, alive):
+        state = dataclasses.replace(begin, trial=trial, alarm=alarm, alive=alive)
+        return births(LEARNER, state, batch, taken, jnp.asarray(False), KEY)
 
-    return lambda trial, alarm: (begin, look(trial, alarm))
+    def looked(trial, alarm, taken=0.0, room=False):
+        """The state before, that after, and whether one was born and the alarm raised."""
+        alive = jnp.array([True, not room])
+        return begin, *look(trial, alarm, jnp.full(2, taken), alive)
+
+    return looked
 
 
 def test_an_alarm_that_nothing_was_born_of_is_tried_by_a_copy_of_the_cluster_in_use(after):
-    before, state = after(Trial.begin(tries=3), alarm(True, LEARNER.patience))
+    before, state, *_ = after(Trial.begin(tries=3), alarm(True, LEARNER.patience))
     assert state.trial.origin == FORKED
     assert state.trial.parent == 1
     assert state.trial.tries == 4
@@ -111,12 +116,34 @@ def test_an_alarm_that_nothing_was_born_of_is_tried_by_a_copy_of_the_cluster_in_
 
 @pytest.mark.parametrize("since", [99, 101])
 def test_it_is_tried_once(after, since):
-    _, state = after(Trial.begin(tries=3), alarm(True, since))
+    _, state, *_ = after(Trial.begin(tries=3), alarm(True, since))
     assert state.trial.origin == FRESH
     assert state.trial.tries == 3
 
 
 def test_a_candidate_that_is_better_beyond_doubt_is_not_given_up_for_it(after):
-    _, state = after(trial(0.1), alarm(True, LEARNER.patience))
+    _, state, *_ = after(trial(0.1), alarm(True, LEARNER.patience))
     assert state.trial.origin == FRESH
     assert state.trial.evidence == 61.0
+
+
+@pytest.mark.parametrize(
+    ("taken", "share", "origin", "sounds"),
+    [
+        (0.9, 0.1, FRESH, True),
+        (0.9, 0.1, FORKED, True),
+        (0.4, 0.1, FRESH, False),
+        (0.9, 0.4, FRESH, False),
+        (0.9, 0.1, EASIER, False),
+    ],
+    ids=["most of the batch", "of a fork", "a part of it", "of all batches", "of a cluster"],
+)
+def test_a_birth_raises_the_alarm_if_most_tasks_are_suddenly_the_newborns(
+    after, taken, share, origin, sounds
+):
+    ready = dataclasses.replace(
+        trial(100.0, origin), share=jnp.asarray(share), age=jnp.asarray(100)
+    )
+    _, state, born, sounded = after(ready, alarm(False), taken, room=True)
+    assert born
+    assert (bool(sounded), bool(state.alarm.raised)) == (sounds, sounds)

@@ -60,12 +60,12 @@ def forgetting_from_best(error: Sequence[float | None] | np.ndarray) -> float:
 
 def own_cluster_error(
     iterations: Sequence[int] | np.ndarray,
-    component_error: Float[np.ndarray, "evaluations clusters"],
+    error: Float[np.ndarray, "evaluations clusters"],
     cluster: int,
     phase: Phase,
 ) -> OwnClusterError:
     """Error of a family's owner alone, at the end of its last active ``phase`` and at the end."""
-    own = np.asarray(component_error, dtype=float)[:, cluster]
+    own = np.asarray(error, dtype=float)[:, cluster]
     return OwnClusterError(
         cluster, float(own[_evaluation_at(iterations, phase.stop)]), float(own[-1])
     )

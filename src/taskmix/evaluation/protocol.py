@@ -25,6 +25,8 @@ CALIBRATION_LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 """Probabilities of the intervals by which calibration is judged at the end of a run."""
 BINS = 10
 """Of the probability of the most probable class."""
+LEAST_HELD = 0.01
+"""Part of the tasks that a cluster has to answer for to have an error on them."""
 SHOWN = 24
 """Test tasks of each family whose predictions are kept, so that a person can look at some."""
 
@@ -217,7 +219,8 @@ def family_measures(
     Lists have one entry per cluster that is ``alive`` (a boolean per cluster). ``ci95`` is
     an interval over tasks; ``weighted`` is the mean of the clusters' own errors by their
     responsibilities, the paper's measure, and ``likeliest`` that of the cluster with the largest;
-    ``oracle`` gives each task its best cluster in hindsight;
+    ``oracle`` gives each task its best cluster in hindsight; ``held_error`` is a cluster's error on
+    the tasks that it answers for, None where it answers for next to none;
     ``coverage`` is the share of targets within their 90 % intervals, None if the learner
     gives none; ``background`` is the share of the tasks that no cluster explains. What is not
     finite becomes None, since JSON knows no infinity.
@@ -234,6 +237,9 @@ def family_measures(
             "likeliest": _number(likeliest_errors(component_error[f], responsibilities[f]).mean()),
             "oracle": _number(component_error[f].min(axis=-1).mean()),
             "component_error": [_number(mean) for mean in component_error[f].mean(axis=0)],
+            "held_error": [
+                _number(mean) for mean in held_errors(component_error[f], responsibilities[f])
+            ],
             "responsibilities": [_number(mean) for mean in responsibilities[f].mean(axis=0)],
             "background": _number(np.asarray(evaluation.background)[f].mean()),
             "coverage": _number(np.asarray(evaluation.covered)[f].mean()),
@@ -271,6 +277,23 @@ def likeliest_errors(
     """
     best = responsibilities.argmax(axis=-1)
     return np.take_along_axis(component_error, best[..., None], axis=-1)[..., 0]
+
+
+def held_errors(
+    component_error: Float[np.ndarray, "tasks clusters"],
+    responsibilities: Float[np.ndarray, "tasks clusters"],
+) -> Float[np.ndarray, " clusters"]:
+    """Each cluster's mean error, weighted by its responsibility for the tasks.
+
+    NaN for a cluster whose part of all tasks is less than ``LEAST_HELD``.
+
+    >>> held_errors(np.array([[1.0, 5.0], [3.0, 5.0]]), np.array([[0.9, 0.0], [0.1, 0.0]])).tolist()
+    [1.2, nan]
+    """
+    held = responsibilities.sum(axis=0)
+    errors = (responsibilities * np.where(responsibilities > 0, component_error, 0.0)).sum(axis=0)
+    enough = held >= LEAST_HELD * len(responsibilities)
+    return np.where(enough, errors / np.where(enough, held, 1.0), np.nan)
 
 
 def _number(value: float | np.floating) -> float | None:

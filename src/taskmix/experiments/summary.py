@@ -266,7 +266,8 @@ def _own_cluster(
 ) -> dict[str, float | int | None] | None:
     """None if no cluster had a task of the family in the stretch that decides who owns it.
 
-    An owner that was removed since then has no error any more.
+    Measured on the tasks that the owner answers for: where several clusters share a family, each
+    knows its part alone. An owner that was removed, or has lost its tasks, has no error any more.
     """
     phase = last_active(phases, family)
     cluster = record.history.owner(phase, list(record.families).index(family))
@@ -274,12 +275,10 @@ def _own_cluster(
         return None
     ids = [line["cluster_ids"] for line in record.metrics]
     clusters = 1 + max(cluster, *(one for some in ids for one in some))
-    component_error = np.full((len(ids), clusters), np.nan)
-    for row, own, line in zip(component_error, ids, record.metrics, strict=True):
-        row[own] = line["families"][family]["component_error"]
-    own = dataclasses.asdict(
-        own_cluster_error(_iterations(record), component_error, cluster, phase)
-    )
+    error = np.full((len(ids), clusters), np.nan)
+    for row, own, line in zip(error, ids, record.metrics, strict=True):
+        row[own] = line["families"][family]["held_error"]
+    own = dataclasses.asdict(own_cluster_error(_iterations(record), error, cluster, phase))
     return {
         name: reported(value, measure) if name in ("at_phase_end", "final") else value
         for name, value in own.items()

@@ -26,6 +26,9 @@ WORST = -1e30
 UNLIKE = -3.0
 """Typicality, in nats, below which a task is nobody's sample of anything."""
 LEAST_COUNT = 0.1
+DOUBT = -4.0
+"""Least typicality, in nats, that a support set has for its cluster when a prediction is asked for:
+what is a little unlike a cluster's tasks is predicted better by it than by nothing at all."""
 ROUNDS = 3
 """Rounds of EM for the mixing weights of a batch."""
 BLANK_PRIOR = -2.0
@@ -118,6 +121,19 @@ def routed(
     return jax.nn.softmax(jnp.append(evidence, void))
 
 
+def unlike_support(
+    learner: OnlineSettings,
+    state: OnlineState,
+    scores: Float[Array, "clusters ..."],
+    count: Int[Array, "*tasks"],
+) -> Float[Array, "clusters ..."]:
+    """How much less likely support sets are for being unlike each cluster's own, up to a bound."""
+    references = row(state.members.reference, jnp.arange(state.alive.size))
+    unlike = jax.vmap(lambda one, score: one.support_typicality(score, count))(references, scores)
+    mature = learner.mature(state).reshape(-1, *[1] * (scores.ndim - 1))
+    return jnp.where(mature, jnp.maximum(unlike, DOUBT), 0)
+
+
 def voices(
     learner: OnlineSettings,
     state: OnlineState,
@@ -139,11 +155,7 @@ def predicted(
 ) -> tuple[Float[Array, " tasks"], OnlineState]:
     """The error that ``predict`` would have made, and what residuals say about widths."""
     count = jnp.maximum(batch.support.count(), 1)
-    references = row(state.members.reference, jnp.arange(state.alive.size))
-    unlike = jax.vmap(lambda one, score: one.support_typicality(score, count))(
-        references, seen.scores.support[:-1]
-    ).T
-    unlike = jnp.where(learner.mature(state), unlike, 0)
+    unlike = unlike_support(learner, state, seen.scores.support[:-1], count).T
     parts = jax.tree.map(lambda leaf: leaf[:, :-1], seen.judged.predictive)
     evidence = seen.judged.support[:, :-1] + unlike
     routes = jax.vmap(partial(routed, learner, state))(evidence, seen.blank.support)

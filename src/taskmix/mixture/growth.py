@@ -23,6 +23,8 @@ from taskmix.mixture.trial import FORKED, FRESH, JOINED, Trial
 from taskmix.tasks import TaskBatch
 
 NEWBORN_COUNT = 10.0
+SUDDEN = 0.25
+"""Share of the recent tasks below which a candidate did not explain most batches until now."""
 ABANDONED = 1.0
 """Count below which a cluster is no longer in use: it will not become better by itself."""
 
@@ -52,10 +54,16 @@ def births(
     learner: OnlineSettings,
     state: OnlineState,
     batch: TaskBatch,
+    taken: Float[Array, " tasks"],
     sounded: Bool[Array, ""],
     key: Key[Array, ""],
-) -> tuple[OnlineState, Bool[Array, ""]]:
-    """Promote the candidate if it has earned it, and let another begin where one is due."""
+) -> tuple[OnlineState, Bool[Array, ""], Bool[Array, ""]]:
+    """Promote the candidate if it has earned it, and let another begin where one is due.
+
+    Says whether one was born, and whether the batch has raised the alarm, by ``sounded`` or by
+    a birth: a candidate that has won, explains most of the batch, and did not explain most of
+    those before, has noticed a change as well as any test.
+    """
     trial = state.trial
     worthy = learner.worthy(trial, state.alarm)
     hopeful = learner.worthy(trial, state.alarm, 0.5)
@@ -63,6 +71,11 @@ def births(
     born &= ~jnp.all(state.alive) & jnp.any(batch.real)
     if learner.boundaries:
         born &= state.alarm.raised
+    sudden = (2 * jnp.sum(taken) > jnp.sum(batch.real)) & (trial.share < SUDDEN)
+    sudden &= born & trial.is_new() & ~state.alarm.raised
+    raised = state.alarm.judged(sudden, learner.calm)
+    alarm = jax.tree.map(lambda new, old: jnp.where(sudden, new, old), raised, state.alarm)
+    state = dataclasses.replace(state, alarm=alarm)
     state = jax.lax.cond(born, partial(promoted, learner), lambda state: state, state)
     over = (trial.age >= learner.probation) & ~hopeful | (trial.age >= 3 * learner.probation)
     over |= (trial.origin == JOINED) & (trial.age >= learner.parting)
@@ -77,7 +90,7 @@ def births(
         state, trial=dataclasses.replace(trial, tries=jnp.where(due, tries, trial.tries))
     )
     again = partial(begun, learner, example=batch, key=key, fresh=sounded, forked=forked)
-    return jax.lax.cond(due, again, lambda state: state, state), born
+    return jax.lax.cond(due, again, lambda state: state, state), born, sounded | sudden
 
 
 def promoted(learner: OnlineSettings, state: OnlineState) -> OnlineState:

@@ -84,7 +84,7 @@ def learned(
 
 
 def lesson(
-    credit: Float[Array, tasks * members], real: Bool[Array, " tasks"]
+    credit: Float[Array, "tasks ..."], real: Bool[Array, " tasks"]
 ) -> Float[Array, "*members"]:
     """How much of a whole lesson a batch is for those who learn from it."""
     return jnp.minimum(1.0, jnp.sum(credit, axis=0) / (LESSON * jnp.maximum(jnp.sum(real), 1)))

@@ -24,6 +24,7 @@ from taskmix.mixture.explaining import (
     mixed,
     predicted,
     routed,
+    unlike_support,
     usable,
     voices,
 )
@@ -114,7 +115,7 @@ class OnlineMixture(OnlineSettings):
             iteration=state.iteration + jnp.any(real),
         )
         state = joined(self, state, jnp.any(real))
-        state, born = births(self, state, batch, sounded, keys[2])
+        state, born, sounded = births(self, state, batch, taken, sounded, keys[2])
         state = accepted(self, state, seen)
         state = reviewed(self, state, jnp.any(real) & ~born)
         # A batch of nothing but padding changes nothing; it leaves members as they are.
@@ -157,10 +158,7 @@ class OnlineMixture(OnlineSettings):
         blank = state.background.evidence(self.likelihood, support) + of_inputs[-1]
         count = jnp.maximum(support.count(), 1)
         references = row(members.reference, jnp.arange(state.alive.size))
-        unlike = jax.vmap(lambda one, score: one.support_typicality(score, count))(
-            references, evidence / count
-        )
-        unlike = jnp.where(self.mature(state), unlike, 0)
+        unlike = unlike_support(self, state, evidence / count, count)
         weights = routed(self, state, evidence + unlike, blank)
         ranks = jax.vmap(Reference.support_rank)(references, evidence / count)
         known = state.alive & references.enough()

@@ -6,7 +6,7 @@ import dataclasses
 
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from taskmix.adaptation import BayesianHead, MetaOptimiser, TaskModel, annealed_optimiser
 from taskmix.learner import Told
@@ -70,7 +70,7 @@ class OnlineSettings:
     """Nats per task that a cluster has to gain on its own tasks to be opened. While the alarm is on
     the price falls, to ``keep_worth`` within ``patience`` batches; else it rises with what is
     tried in vain."""
-    split_worth: float = 10.0
+    split_worth: float = 8.0
     """The same of a cluster that parts from another, which serves its tasks already."""
     inherits: bool = False
     """Whether a candidate for what is new begins as the cluster in use is, and not at random."""
@@ -173,5 +173,8 @@ class OnlineSettings:
         better = (trial.evidence > self.certainty) & (trial.worth() > share * worth)
         return better & (trial.origin != JOINED)
 
+    def lessons(self, state: OnlineState) -> Float[Array, " clusters"]:
+        return state.age * self.updates
+
     def mature(self, state: OnlineState) -> Bool[Array, " clusters"]:
-        return state.alive & (state.age * self.updates >= self.maturity)
+        return state.alive & (self.lessons(state) >= self.maturity)

@@ -33,7 +33,9 @@ def alarmed(
     clusters = state.alive.size
     known = row(state.members.reference, jnp.arange(clusters))
     judged = learner.mature(state) & known.enough()
-    won, betting = bets(learner, state, batch, seen, judged)
+    # Leads are compared with those on tasks of the same age, so that a young cluster will do.
+    grown = state.alive & (learner.lessons(state) >= learner.maturity / 3) & known.enough()
+    won, betting = bets(learner, state, batch, seen, grown)
     in_use = state.alive & (seen.prior[:-1] * jnp.sum(state.alive) >= 0.25)
     alarm = state.alarm.back_in_use(in_use)
     alarm = alarm.observe(seen.ranks, seen.best & judged, won, betting)
