@@ -211,5 +211,5 @@ def test_rule_that_a_method_does_not_have_is_an_error(rule):
 def test_a_registered_mixture_keeps_its_own_settings_where_the_experiment_has_none():
     recipe = Recipe.of(OnlineMixture)
     usual, seeing = recipe.build(Regression().shared()), recipe.build(EvolvingImages().shared())
-    assert (usual.rehearsed, usual.inherits, usual.scouting) == (8, False, 3)
-    assert (seeing.rehearsed, seeing.inherits, seeing.scouting) == (4, True, 0)
+    assert (usual.rehearsed, usual.inherits, usual.scouting, usual.youth) == (8, False, 3, 5)
+    assert (seeing.rehearsed, seeing.inherits, seeing.scouting, seeing.youth) == (4, True, 0, 3)

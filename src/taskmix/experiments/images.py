@@ -154,9 +154,9 @@ class ImageTasks:
             head_rate=self.head_rate,
             kept=KEPT,
             rehearsed=REHEARSED,
-            # Looks give a change away, and an encoder of one kind of images helps with the next.
-            inherits=True,
-            scouting=0,
+            inherits=True,  # an encoder of one kind of images helps with the next
+            scouting=0,  # looks give a change away
+            youth=3,
             rule_updates=12 if self.shot == 1 else 8,  # as Ravi and Larochelle have it
             head="ridge-head",
         )

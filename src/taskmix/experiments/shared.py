@@ -56,6 +56,8 @@ class Shared:
     """Whether new clusters begin as the one in use is; None: as a learner likes."""
     scouting: int | None = None
     """Updates of a mixture's scout per batch; None: as a learner likes."""
+    youth: int | None = None
+    """How much more often young clusters of a mixture learn; None: as a learner likes."""
     rule_updates: int | None = None
     """Updates that a learned rule takes on a support set; None: as a learner likes."""
     warming: int | None = None

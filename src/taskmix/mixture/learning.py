@@ -61,7 +61,9 @@ def learned(
     sampled = jnp.concatenate([seen.best, (taken > 0.5)[:, None]], axis=1)
     sampled &= alike & apart[:, None] & ~jnp.append(raised & mature, False)
     learns = jnp.sum(credit, axis=0) >= jnp.append(jnp.full(clusters, HELD), 0.1)
-    hopeful = learner.worthy(state.trial, state.alarm, 0.5) | (raised & state.trial.is_new())
+    # A copy learns no faster than its parent: it has to win by what it learns, not by haste.
+    hopeful = learner.worthy(state.trial, state.alarm, 0.5) | raised
+    hopeful &= state.trial.is_new()
     hasty = jnp.append(~mature, hopeful)
     updates = jnp.where(hasty, learner.youth, 1) * learner.updates
     updates = updates.at[-1].set(jnp.where(is_parting(learner, state), PARTING, updates[-1]))

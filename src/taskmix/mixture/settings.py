@@ -44,8 +44,9 @@ class OnlineSettings:
     """Tasks among them that stand beside the new ones in each update."""
     updates: int = 1
     """Updates per batch."""
-    youth: int = 3
-    """How many times as many updates a cluster gets while it is young."""
+    youth: int = 5
+    """How many times as many updates a cluster gets while it is young, and a candidate for what is
+    new once it looks promising."""
     reference: int = 200
     """Tasks that each cluster keeps to compare new ones with, and never learns from."""
     held_out: float = 0.1

@@ -75,7 +75,7 @@ def learner_for(
         inputs=width if width <= MOST_BESIDE else 0,
         width=FEATURES,
     )
-    given = {"rehearsed": 16, "updates": updates, **settings}
+    given = {"rehearsed": 16, "updates": updates, "youth": 3, **settings}
     try:
         return OnlineMixture(task_model=head, **given)
     except TypeError as error:
