@@ -1,5 +1,7 @@
 """Strictness that costs nothing at run time: shapes are checked in every call of a test."""
 
+import contextlib
+import ctypes
 import gc
 import os
 from collections.abc import Iterator
@@ -61,7 +63,8 @@ def keep_programs_beside_the_cache_of_pytest(config: pytest.Config) -> None:
     kept.chmod(0o700)
     os.environ["TASKMIX_CACHE"] = str(kept)
     keep_programs()
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
+    # Even the smallest: to read one takes half as long as to compile it, and there are thousands.
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 def pytest_collection_finish() -> None:
@@ -72,13 +75,32 @@ def pytest_collection_finish() -> None:
 
 ENOUGH = 2 << 30
 """Bytes that a worker holds before it gives back what it has compiled."""
+MORE = 1 << 29
+"""Bytes by which it grows before it does so again: some of them it does not get rid of."""
+_left = 0
+"""Bytes that it held when it had last given back what it could."""
+
+
+def held() -> int:
+    """Bytes of memory of this process; 0 where the system does not tell."""
+    told = Path("/proc/self/statm")
+    if not told.exists():
+        return 0
+    return int(told.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.fixture(autouse=True, scope="module")
 def memory_given_back() -> Iterator[None]:
-    """Two workers together never hold more than a small machine has."""
+    """Two workers together never hold more than a small machine has.
+
+    What is given back has to be compiled again, so it is not done after every module.
+    """
+    global _left
     yield
-    told = Path("/proc/self/statm")
-    if told.exists() and int(told.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > ENOUGH:
+    if held() > max(ENOUGH, _left + MORE):
         jax.clear_caches()
         gc.collect()
+        with contextlib.suppress(OSError, AttributeError):
+            # Free memory goes back to the system only if it is asked to take it.
+            ctypes.CDLL(None).malloc_trim(0)
+        _left = held()

@@ -129,7 +129,16 @@ def test_job_that_fails_is_named_with_its_reason_and_not_tried_again(tmp_path):
         launched([Job("bad", fail)], Launcher("local"), 1, tmp_path, StopRequest())
 
 
-def test_request_to_stop_ends_the_jobs(tmp_path):
+@pytest.fixture
+def interruptible():
+    """Processes of jobs inherit that SIGINT is ignored, as it is in the background of a script;
+    commands undo that by listening to it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_request_to_stop_ends_the_jobs(interruptible, tmp_path):
     request = StopRequest()
     threading.Timer(2.0, setattr, (request, "value", int(signal.SIGTERM))).start()
     with pytest.raises(Stopped):

@@ -13,7 +13,10 @@ from taskmix.mixture.prior import WindowedCounts
 from taskmix.models import MLP
 from taskmix.streams import FunctionStream, consecutive
 
-KEY = jax.random.key(0)
+
+def key() -> jax.Array:
+    """Made when it is asked for: pytest may read this file before it says how to compile."""
+    return jax.random.key(0)
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +28,7 @@ def parts():
 def batches():
     """Twenty small batches of one family."""
     stream = FunctionStream(consecutive(("sinusoid",), (20,)), tasks=4, support=5, query=6)
-    draw = jax.jit(lambda iteration: stream.batch(KEY, iteration).without_hints())
+    draw = jax.jit(lambda iteration: stream.batch(key(), iteration).without_hints())
     return [draw(iteration) for iteration in range(20)]
 
 
@@ -42,13 +45,13 @@ def paper(parts):
 
 @pytest.fixture(scope="session")
 def three_finite(finite, batches):
-    return spread_out(finite.init(KEY, batches[0]), 3)
+    return spread_out(finite.init(key(), batches[0]), 3)
 
 
 @pytest.fixture(scope="session")
 def three_paper(paper, batches):
     """Three of four clusters alive, warm-up and cool-down over, no refreshment due."""
-    state = paper.init(KEY, batches[0])
+    state = paper.init(key(), batches[0])
     window = jnp.zeros((5, 4)).at[:3, :3].set(jnp.array([[2.0, 1, 1], [1, 3, 0], [0, 1, 3]]))
     return dataclasses.replace(
         state,
@@ -64,7 +67,7 @@ def spread_out(clusters: Clusters, alive: int) -> Clusters:
     """Clusters that differ, the first ones alive."""
 
     def different(leaf: jax.Array) -> jax.Array:
-        return leaf + 0.3 * jax.random.normal(jax.random.fold_in(KEY, leaf.size), leaf.shape)
+        return leaf + 0.3 * jax.random.normal(jax.random.fold_in(key(), leaf.size), leaf.shape)
 
     return Clusters(
         jax.tree.map(different, clusters.params),

