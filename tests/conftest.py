@@ -73,12 +73,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-ENOUGH = 2 << 30
-"""Bytes that a worker holds before it gives back what it has compiled."""
-MORE = 1 << 29
-"""Bytes by which it grows before it does so again: some of them it does not get rid of."""
-_left = 0
-"""Bytes that it held when it had last given back what it could."""
+def enough() -> int:
+    """Bytes that a worker holds before it gives back what it has compiled: two gigabytes, or a
+    sixth of a machine that has more."""
+    try:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        memory = 0
+    return max(2 << 30, memory // 6)
 
 
 def held() -> int:
@@ -93,14 +95,13 @@ def held() -> int:
 def memory_given_back() -> Iterator[None]:
     """Two workers together never hold more than a small machine has.
 
-    What is given back has to be compiled again, so it is not done after every module.
+    The smallest program holds two megabytes. What is given back has to be compiled again, so it
+    is not done after every module: the system gets the memory, without which it would count as
+    held for ever.
     """
-    global _left
     yield
-    if held() > max(ENOUGH, _left + MORE):
+    if held() > enough():
         jax.clear_caches()
         gc.collect()
         with contextlib.suppress(OSError, AttributeError):
-            # Free memory goes back to the system only if it is asked to take it.
             ctypes.CDLL(None).malloc_trim(0)
-        _left = held()

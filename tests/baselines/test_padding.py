@@ -1,4 +1,7 @@
-"""A task without examples changes nothing, whichever method learns from the batch it is in."""
+"""A task without examples changes nothing, whichever method learns from the batch it is in.
+
+tests/contracts ask the same of every registered method with regression; those are slow here.
+"""
 
 import dataclasses
 import functools
@@ -51,6 +54,14 @@ LEARNERS = {
     "alone": FiniteMixture(CALIBRATED, components=1),
     "paper": PaperMixture(HEAD),
 }
+UNREGISTERED = {
+    *("versa of classes", "prototypical", "matching"),
+    *("calibrated", "detached", "sampled", "alone"),
+}
+"""Of classes, or with settings that no registered method has."""
+CASES = [
+    pytest.param(name, marks=() if name in UNREGISTERED else pytest.mark.slow) for name in LEARNERS
+]
 # The gradient of a loss in one task, of which the padded batch has more, is rounded differently.
 CLOSE = {"rtol": 2e-4, "atol": 2e-6}
 
@@ -84,7 +95,7 @@ def spoiled(batch: TaskBatch) -> TaskBatch:
     )
 
 
-@pytest.fixture(scope="module", params=LEARNERS)
+@pytest.fixture(scope="module", params=CASES)
 def case(request):
     learner = LEARNERS[request.param]
     batch = batch_of(isinstance(learner.likelihood, Categorical))
