@@ -143,11 +143,7 @@ def test_learner_learns_an_easy_family(trained):
     assert np.mean(errors[-60:]) < 0.5 * np.mean(errors[:15])
 
 
-def test_scanned_seeds_give_what_single_steps_of_one_seed_give(trained):
-    """As the loop takes them: side by side, but those of learners that open clusters in turn."""
-    skip_without_clusters(trained.learner)
-    skip_if_another_stands_for_it(trained.learner)
-
+def assert_scanned_seeds_are_single_steps(trained: Trial) -> None:
     def run(key: jax.Array) -> Info:
         def advance(state: State, iteration: jax.Array) -> tuple[State, Info]:
             batch = visible(trained.learner, easy_batch(key, iteration))
@@ -165,6 +161,21 @@ def test_scanned_seeds_give_what_single_steps_of_one_seed_give(trained):
             batch = visible(trained.learner, easy_batch(key, iteration))
             state, info = trained.step(state, batch, key)
             np.testing.assert_allclose(scanned.error[seed, iteration], info.error, rtol=1e-3)
+
+
+def test_scanned_seeds_give_what_single_steps_of_one_seed_give(trained):
+    """As the loop takes them: side by side, but those of learners that open clusters in turn."""
+    skip_without_clusters(trained.learner)
+    if isinstance(trained.learner, OnlineMixture):
+        pytest.skip(
+            "is compiled for long: a slow test has it, and another that opens clusters is tested"
+        )
+    assert_scanned_seeds_are_single_steps(trained)
+
+
+@pytest.mark.slow
+def test_scanned_seeds_of_the_online_mixture_give_what_single_steps_give():
+    assert_scanned_seeds_are_single_steps(Trial(LEARNERS["nonparametric-ours"], STREAM))
 
 
 @pytest.mark.parametrize(

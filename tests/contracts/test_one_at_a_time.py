@@ -136,6 +136,7 @@ LEARNERS = {
     "maml": MAML(AT_ONCE, LIKELIHOOD, ADAPTATION),
     "per family": PerFamily(GRADIENT, families=2),
     "single": SingleModel(HEAD, reservoir=4, rehearsed=2),
+    "calibrated": SingleModel(CALIBRATED),
     "mt-net": MTNet(AT_ONCE, LIKELIHOOD, ADAPTATION),
     "platipus": PLATIPUS(AT_ONCE, LIKELIHOOD, ADAPTATION, samples=2),
     "mmaml": MMAML(AT_ONCE, LIKELIHOOD, ADAPTATION),
@@ -148,7 +149,15 @@ LEARNERS = {
 }
 
 
-@pytest.fixture(scope="module", params=LEARNERS)
+CASES = [
+    pytest.param(name, marks=pytest.mark.slow if name == "online, gradient" else ())
+    for name in LEARNERS
+]
+"""The step of an online mixture takes long to compile: one is enough, and its other task model is
+tested alone."""
+
+
+@pytest.fixture(scope="module", params=CASES)
 def both(request):
     """The learner with either model."""
     learner = LEARNERS[request.param]
