@@ -63,8 +63,9 @@ def keep_programs_beside_the_cache_of_pytest(config: pytest.Config) -> None:
     kept.chmod(0o700)
     os.environ["TASKMIX_CACHE"] = str(kept)
     keep_programs()
-    # Even the smallest: to read one takes half as long as to compile it, and there are thousands.
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    # All but single operations, of which there are thousands: to read one takes half as long as
+    # to compile it, but every process that starts looks through the folder.
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.02)
 
 
 def pytest_collection_finish() -> None:
