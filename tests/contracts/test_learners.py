@@ -21,7 +21,8 @@ from taskmix.mixture import FiniteMixture, OnlineMixture, PaperMixture
 from taskmix.streams import FunctionStream, consecutive, interleaved
 from taskmix.tasks import Examples, TaskBatch
 from taskmix.testing import CHECKS, Trial
-from taskmix.testing.checks import check_evaluation, check_padding_tasks
+from taskmix.testing.checks import check_evaluation
+from taskmix.testing.comparing import assert_alike
 
 PARTS = Regression(
     families=("linear", "sinusoid"),
@@ -54,7 +55,12 @@ LEARNERS = {
 }
 
 
-@pytest.fixture(scope="module", params=LEARNERS)
+LONG = "task-aware-ours"
+"""Is compiled for as long as ``nonparametric-ours``, and differs in what raises the alarm."""
+CASES = [pytest.param(name, marks=pytest.mark.slow if name == LONG else ()) for name in LEARNERS]
+
+
+@pytest.fixture(scope="module", params=CASES)
 def trained(request) -> Trial:
     return Trial(LEARNERS[request.param], STREAM)
 
@@ -64,18 +70,21 @@ def skip_without_clusters(learner: Learner) -> None:
         pytest.skip("has no clusters: MAML stands for all of these")
 
 
-def skip_if_another_stands_for_it(learner: Learner) -> None:
-    if learner.told is Told.BOUNDARIES and isinstance(learner, OnlineMixture):
-        pytest.skip("is compiled for long: the one that is told nothing stands for it")
-
-
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_learner_keeps_its_contract(trained, check):
     if check is check_evaluation:
         skip_without_clusters(trained.learner)
-    if check is check_padding_tasks:
-        skip_if_another_stands_for_it(trained.learner)
     check(trained)
+
+
+def test_step_keeps_structure_shapes_and_types_of_the_state_without_being_compiled():
+    learner = LEARNERS[LONG]
+    batch = jax.eval_shape(lambda: visible(learner, STREAM.batch(KEY, 0)))
+    assert batch.hints is not None
+    state = jax.eval_shape(learner.init, KEY, batch)
+    after, info = jax.eval_shape(learner.step, state, batch, KEY)
+    assert_alike(after, state)
+    assert info.error.shape == (3,)
 
 
 def test_error_is_that_of_the_prediction_before_learning(trained):

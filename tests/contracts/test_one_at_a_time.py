@@ -149,12 +149,9 @@ LEARNERS = {
 }
 
 
-CASES = [
-    pytest.param(name, marks=pytest.mark.slow if name == "online, gradient" else ())
-    for name in LEARNERS
-]
-"""The step of an online mixture takes long to compile: one is enough, and its other task model is
-tested alone."""
+ONLINE = [name for name in LEARNERS if name.startswith("online")]
+CASES = [pytest.param(name, marks=pytest.mark.slow if name in ONLINE else ()) for name in LEARNERS]
+"""Those of the online mixture take long to compile."""
 
 
 @pytest.fixture(scope="module", params=CASES)
@@ -206,6 +203,15 @@ def test_step_is_the_same(both, state, batch):
     )
     assert_close(living_rows(found), living_rows(expected))
     assert_close(info, expected_info)
+
+
+@pytest.mark.parametrize("name", ONLINE)
+def test_online_mixture_applies_one_network_at_a_time(name, batch):
+    """To trace is enough: the network refuses to be vmapped."""
+    learner = dataclasses.replace(LEARNERS[name], task_model=in_turn(LEARNERS[name].task_model))
+    state = jax.eval_shape(learner.init, KEY, batch)
+    jax.eval_shape(learner.step, state, batch, KEY)
+    jax.eval_shape(learner.predict, state, *first_task(learner, batch))
 
 
 def test_prediction_is_the_same(both, state, batch):

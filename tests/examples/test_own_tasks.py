@@ -1,12 +1,19 @@
-"""The example in the README is run as a user runs it."""
+"""The example with tasks of one's own is run as a user runs it.
+
+The quick tests ask the same of a stream (tests/science/test_stress_small.py) and run another
+example with the same learner.
+"""
 
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_tasks.py"
 
 
+@pytest.mark.slow
 def test_example_notices_the_new_heater_once_and_tells_the_heaters_apart():
     done = subprocess.run([sys.executable, EXAMPLE], capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr

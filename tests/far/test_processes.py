@@ -95,6 +95,7 @@ def test_two_processes_give_the_results_of_one(tmp_path, environment, whole):
             assert other["families"][family]["error"] == pytest.approx(error, rel=TOLERANCE)
 
 
+@pytest.mark.slow
 def test_run_of_two_processes_of_which_one_was_killed_ends_with_the_same_bits(
     tmp_path, environment, whole
 ):

@@ -46,7 +46,7 @@ def limited():
 
 def test_spoiled_files_are_read_or_refused(limited, target):
     name, good = target
-    cases = 4 if name in COMPUTING else 20
+    cases = 2 if name in COMPUTING else 10
     found = [finding for number in range(cases) if (finding := case(limited, name, good, number))]
     assert not found, found[0].what
 
