@@ -50,11 +50,13 @@ def test_step_is_clipped_adam_on_the_mean_loss():
 
 
 @pytest.mark.parametrize("task_model", [HEAD, Gradient(**PARTS), CalibratedGradient(**PARTS)])
-@pytest.mark.parametrize("updates", [1, 2])
+# With one update this is part of the contract that tests/contracts checks.
+@pytest.mark.parametrize("updates", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_error_is_that_of_the_prediction_before_the_batch(task_model, updates):
     learner = SingleModel(task_model, reservoir=4, updates=updates)
-    state, _ = jax.jit(learner.step)(learner.init(KEY, batch_of(0)), batch_of(0), KEY)
-    _, info = jax.jit(learner.step)(state, batch_of(1), KEY)
+    step = jax.jit(learner.step)
+    state, _ = step(learner.init(KEY, batch_of(0)), batch_of(0), KEY)
+    _, info = step(state, batch_of(1), KEY)
     one = first_task(batch_of(1))
     prediction = jax.jit(learner.predict)(state, one.support, one.query.x)
     error = np.square(prediction.mean - one.query.y).mean()

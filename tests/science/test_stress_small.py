@@ -73,6 +73,7 @@ def test_first_cluster_is_unharmed_by_the_other_family(trial):
     assert harm(trial.ours) <= 1.02
 
 
+@pytest.mark.slow
 def test_maml_is_harmed_by_the_other_family(tmp_path):
     """So that there is something to be kept from."""
     assert harm(outcome("maml", tmp_path / "run")) > 2
