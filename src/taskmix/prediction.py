@@ -118,7 +118,8 @@ def _interpolated(
 def _half_width(widths: Float[Array, "*any levels"], p: float) -> Float[Array, "*any"]:
     """Half the width of the central interval of probability ``p``, by the same rule."""
     if p >= LEVELS[-1]:
-        return widths[..., -1] * ((1 - LEVELS[-1]) / (1 - p)) ** (1 / 3)
+        beyond: float = ((1 - LEVELS[-1]) / (1 - p)) ** (1 / 3)
+        return widths[..., -1] * beyond
     levels = (0.0, *LEVELS)
     place = bisect.bisect_right(levels, p)
     share = (p - levels[place - 1]) / (levels[place] - levels[place - 1])

@@ -12,7 +12,7 @@ from taskmix.cli.flags import first_argument, parse
 from taskmix.cli.interruptions import interruptible, owned
 from taskmix.cli.output import Screen, show, show_paths
 from taskmix.cli.settings import chosen_experiment, parsed_experiment, with_experiment
-from taskmix.experiments.images import GLYPHS
+from taskmix.experiments.image_families import GLYPHS
 from taskmix.experiments.stress import SEEDS
 from taskmix.reporting import shot_table
 from taskmix.reporting.drawn import DRAWN, draw_figure
