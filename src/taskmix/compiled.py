@@ -8,6 +8,7 @@ to it. Whatever is wrong with it costs time and nothing else: programs are then 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import platform
@@ -38,7 +39,8 @@ def quickly() -> dict[str, bool | int] | None:
 
     Returns
     -------
-    None where there is no CPU to compile for, or XLA_FLAGS says how much to optimise.
+    None where there is no CPU to compile for, or XLA_FLAGS says how much to optimise; else those
+    of ``QUICKLY`` that this version of XLA knows.
 
     Examples
     --------
@@ -49,7 +51,20 @@ def quickly() -> dict[str, bool | int] | None:
     import jax
 
     chosen = next(iter(QUICKLY)) in os.environ.get("XLA_FLAGS", "")
-    return None if chosen or jax.default_backend() != "cpu" else QUICKLY
+    return None if chosen or jax.default_backend() != "cpu" else _understood()
+
+
+@functools.cache
+def _understood() -> dict[str, bool | int]:
+    """An option that XLA does not know, or no longer knows, is an error to it."""
+    import jax
+
+    known = {}
+    for name, value in QUICKLY.items():
+        with contextlib.suppress(jax.errors.JaxRuntimeError):
+            jax.jit(lambda: 0).lower().compile(compiler_options={name: value})
+            known[name] = value
+    return known
 
 
 def cache_folder() -> Path | None:
