@@ -17,6 +17,7 @@ import sys
 import warnings
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 VARIABLE = "TASKMIX_CACHE"
 """Environment variable: another folder for what is kept between starts, or `off`."""
@@ -59,10 +60,11 @@ def _understood() -> dict[str, bool | int]:
     """An option that XLA does not know, or no longer knows, is an error to it."""
     import jax
 
-    known = {}
+    known: dict[str, bool | int] = {}
     for name, value in QUICKLY.items():
+        option: Any = {name: value}
         with contextlib.suppress(jax.errors.JaxRuntimeError):
-            jax.jit(lambda: 0).lower().compile(compiler_options={name: value})
+            jax.jit(lambda: 0).lower().compile(compiler_options=option)
             known[name] = value
     return known
 

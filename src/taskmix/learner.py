@@ -222,19 +222,19 @@ class Growing(Learner, Protocol):
 
 
 Step = TypeVar("Step", bound=Callable[..., tuple[Any, Info]])
-Alive = Callable[[Any], Bool[Array, " clusters"]]
+AliveOf = Callable[[Any], Bool[Array, " clusters"]]
 """The method of a learner."""
 
 
 @overload
-def protected(step: Step, *, alive: Alive | None = None) -> Step: ...
+def protected(step: Step, *, alive: AliveOf | None = None) -> Step: ...
 
 
 @overload
-def protected(step: None = None, *, alive: Alive | None = None) -> Callable[[Step], Step]: ...
+def protected(step: None = None, *, alive: AliveOf | None = None) -> Callable[[Step], Step]: ...
 
 
-def protected(step: Any = None, *, alive: Alive | None = None) -> Any:
+def protected(step: Any = None, *, alive: AliveOf | None = None) -> Any:
     """A learner's ``step`` whose state stays finite, whatever a batch holds.
 
     Numbers that are finite may overflow on the way, and would be in the state for good. A batch

@@ -10,7 +10,7 @@ import pytest
 
 from taskmix.cli import main
 from taskmix.experiments import METHODS, criteria
-from taskmix.experiments.criteria import Criterion, Trial, Verdict, verdict
+from taskmix.experiments.criteria import Criterion, JudgedRun, Verdict, verdict
 from taskmix.experiments.outcome import Outcome, read_outcomes
 from taskmix.experiments.stress import (
     NOISE_SHARE,
@@ -44,7 +44,7 @@ def errors(**final):
 
 
 def of(**summary):
-    return Trial(outcome(**summary))
+    return JudgedRun(outcome(**summary))
 
 
 def spawned(iteration, cluster):
@@ -189,7 +189,7 @@ def test_every_family_has_to_keep_the_bound_and_the_worst_is_shown():
 
     def covering(**coverage):
         line = {"families": {f: {"coverage": c} for f, c in coverage.items()}}
-        return Trial(outcome(lines=[line], final=errors(a=1.0, b=1.0)))
+        return JudgedRun(outcome(lines=[line], final=errors(a=1.0, b=1.0)))
 
     assert verdict(criterion, [covering(a=0.87, b=0.93)]).reached
     assert verdict(criterion, [covering(a=0.85, b=0.9), covering(a=0.91, b=0.9)]).reached
@@ -241,7 +241,7 @@ def test_return_is_counted_in_batches_and_never_if_it_never_comes():
 def test_only_births_of_the_second_round_that_are_alive_count_as_survivors():
     events = [spawned(110, 1), spawned(210, 2), spawned(220, 3)]
     phases, alive = (A, B, AGAIN), [{"cluster_ids": [0, 1, 3]}]
-    trial = Trial(outcome(phases=phases, lines=alive, events=events))
+    trial = JudgedRun(outcome(phases=phases, lines=alive, events=events))
     assert criteria.born_in_second_round(trial) == {"": 1.0}
 
 
@@ -250,7 +250,7 @@ def test_births_that_did_not_last_are_counted_per_5000_iterations():
     run = outcome(
         lines=[{"cluster_ids": [0, 2]}], events=events, spawns=[110, 210, 220], iterations=20_000
     )
-    assert criteria.passing_births(Trial(run)) == {"": 0.5}
+    assert criteria.passing_births(JudgedRun(run)) == {"": 0.5}
 
 
 def test_false_alarms_are_counted_per_5000_iterations():
@@ -263,7 +263,7 @@ def covering(iteration, **coverage):
     return {"iteration": iteration, "families": families}
 
 
-COVERED = Trial(
+COVERED = JudgedRun(
     outcome(
         lines=[covering(0, a=0.1, b=0.2), covering(100, a=0.3, b=0.4), covering(200, a=0.5, b=0.6)],
         final=errors(a=1.0, b=1.0),
@@ -287,7 +287,7 @@ def test_cluster_is_of_noise_if_most_of_its_tasks_are(taken_of_noise, found):
         "noise": {"responsibilities": taken_of_noise},
     }
     run = outcome(lines=[{"families": families}], final=errors(a=1.0, noise=4.0))
-    assert criteria.noise_clusters(0.02)(Trial(run)) == {"": found}
+    assert criteria.noise_clusters(0.02)(JudgedRun(run)) == {"": found}
 
 
 def test_errors_next_to_nothing_are_not_divided():
@@ -299,7 +299,7 @@ def test_errors_next_to_nothing_are_not_divided():
 def test_prediction_is_compared_at_the_end_and_in_the_stream():
     ours = outcome(final=errors(a=1.0), prequential={"a": 3.0})
     theirs = outcome(final=errors(a=2.0), prequential={"a": 2.0})
-    assert criteria.prediction_against("one")(Trial(ours, {"one": theirs})) == {
+    assert criteria.prediction_against("one")(JudgedRun(ours, {"one": theirs})) == {
         "a at the end": 0.5,
         "a in the stream": 1.5,
     }
@@ -308,7 +308,7 @@ def test_prediction_is_compared_at_the_end_and_in_the_stream():
 @pytest.mark.parametrize(("clusters", "gain"), [(1, math.inf), (2, 0.2), (3, 0.1)])
 def test_every_further_cluster_has_to_pay_for_itself(clusters, gain):
     ours = outcome(final=errors(a=0.8), clusters=clusters)
-    trial = Trial(ours, {"one": outcome(final=errors(a=1.0))})
+    trial = JudgedRun(ours, {"one": outcome(final=errors(a=1.0))})
     assert criteria.gain_per_cluster("one")(trial)[""] == pytest.approx(gain)
 
 

@@ -32,7 +32,7 @@ TABLE, STRESS = "table-1", "stress"
 
 
 @dataclasses.dataclass(frozen=True)
-class TableFlags(SeveralFlags):
+class PaperTableFlags(SeveralFlags):
     """Train what the paper's table compares, once for each number of shots."""
 
     shots: tuple[int, ...] = (1, 5)
@@ -100,7 +100,7 @@ def _table(arguments: Sequence[str]) -> None:
     """One comparison for each number of shots, and a table of them all."""
     default = chosen_experiment("few-shot", arguments)
     flags: Any = parse(
-        with_experiment(TableFlags, default), arguments, f"taskmix reproduce {TABLE}"
+        with_experiment(PaperTableFlags, default), arguments, f"taskmix reproduce {TABLE}"
     )
     if any(argument.split("=")[0] == "--shot" for argument in arguments):
         raise ValueError(f"{TABLE} has a column for each of --shots; give that instead of --shot.")
