@@ -363,7 +363,7 @@ def test_notes_speak_of_divergence_missed_alarms_full_capacity_and_missing_uncer
 def test_notes_of_some_seeds_name_them():
     one = {"method": "maml", "measure": "error", "seed": 3, "final": {"a": {"error": None}}}
     other = one | {"seed": 4, "final": {"a": {"error": 1.0}}}
-    assert notes_by_method({"summaries": [one, other]})["maml"][0].endswith("(seed 3)")
+    assert notes_by_method({"summaries": [one, other]})["maml"][0].endswith("at the end (seed 3).")
 
 
 def test_what_kept_nothing_says_how_to_keep_something():
