@@ -15,6 +15,7 @@ import platform
 import stat
 import sys
 import warnings
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -52,21 +53,30 @@ def quickly() -> dict[str, bool | int] | None:
     import jax
 
     chosen = next(iter(QUICKLY)) in os.environ.get("XLA_FLAGS", "")
-    return None if chosen or jax.default_backend() != "cpu" else _understood()
+    return None if chosen or jax.default_backend() != "cpu" else understood(QUICKLY)
+
+
+def understood(options: Mapping[str, bool | int]) -> dict[str, bool | int]:
+    """Those of compiler ``options`` that this version of XLA knows; another is an error to it.
+
+    Examples
+    --------
+    >>> understood({"xla_backend_optimization_level": 1, "xla_was_there_once": True})
+    {'xla_backend_optimization_level': 1}
+    """
+    return {name: value for name, value in options.items() if _knows(name, value)}
 
 
 @functools.cache
-def _understood() -> dict[str, bool | int]:
-    """An option that XLA does not know, or no longer knows, is an error to it."""
+def _knows(name: str, value: bool | int) -> bool:
     import jax
 
-    known: dict[str, bool | int] = {}
-    for name, value in QUICKLY.items():
-        option: Any = {name: value}
-        with contextlib.suppress(jax.errors.JaxRuntimeError):
-            jax.jit(lambda: 0).lower().compile(compiler_options=option)
-            known[name] = value
-    return known
+    option: Any = {name: value}
+    try:
+        jax.jit(lambda: 0).lower().compile(compiler_options=option)
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True
 
 
 def cache_folder() -> Path | None:

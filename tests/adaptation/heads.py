@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
+from tests.compiling import AS_USERS
 
 from taskmix.adaptation import BayesianHead
 from taskmix.adaptation.bayesian_head import JITTER
@@ -25,7 +26,7 @@ CLASSES = BayesianHead(FEATURES, Categorical(), outputs=3, inputs=2, width=4)
 HEADS = pytest.mark.parametrize("head", [HEAD, CLASSES], ids=["regression", "classes"])
 
 # The code that users get: a gradient may be right in one kind of code and wrong in another.
-as_users_do = functools.partial(jax.jit, compiler_options={"xla_cpu_use_fusion_emitters": True})
+as_users_do = functools.partial(jax.jit, compiler_options=AS_USERS)
 
 evidence = jax.jit(HEAD.evidence)
 label_evidence = jax.jit(CLASSES.evidence)

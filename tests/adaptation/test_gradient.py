@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 from tests.adaptation.lines import LIKELIHOOD, LINE, MODEL, SLOPE_2, task
+from tests.compiling import AS_USERS
 
 from taskmix.adaptation import (
     Adaptation,
@@ -27,7 +28,7 @@ from taskmix.tasks import Examples, TaskBatch
 POINT = Examples.full(jnp.ones((1, 1)), jnp.zeros((1, 1)))
 
 # The code that users get: a gradient may be right in one kind of code and wrong in another.
-as_users_do = functools.partial(jax.jit, compiler_options={"xla_cpu_use_fusion_emitters": True})
+as_users_do = functools.partial(jax.jit, compiler_options=AS_USERS)
 
 
 class FixedBias(MLP):
