@@ -4,7 +4,7 @@ Bike sharing (a task is a day, six random hours are known, `workingday` is withh
 Birmingham (a car park's day, its first hours are known) and electricity prices (a day, its first
 quarter is known). Nothing but the columns is given; docs/tables.md says how settings were chosen.
 
-    pip install -e '.[lightgbm]' -c constraints.txt
+    pip install -e '.[table]' -c constraints.txt
     python benchmarks/own_tables.py
 """
 

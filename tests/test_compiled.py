@@ -44,6 +44,14 @@ def test_other_versions_and_processors_have_other_folders(cache, monkeypatch):
     assert len({first, second, versioned_folder()}) == 3
 
 
+def test_options_that_this_xla_does_not_know_are_left_out(monkeypatch):
+    monkeypatch.setattr(compiled, "QUICKLY", {**compiled.QUICKLY, "xla_cpu_was_there_once": True})
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    found = compiled.quickly()
+    assert "xla_cpu_was_there_once" not in found
+    assert found["xla_backend_optimization_level"] == 1
+
+
 def test_folder_is_for_its_owner_alone(cache):
     old = os.umask(0)
     try:

@@ -8,14 +8,17 @@ to it. Whatever is wrong with it costs time and nothing else: programs are then 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import platform
 import stat
 import sys
 import warnings
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 VARIABLE = "TASKMIX_CACHE"
 """Environment variable: another folder for what is kept between starts, or `off`."""
@@ -38,7 +41,8 @@ def quickly() -> dict[str, bool | int] | None:
 
     Returns
     -------
-    None where there is no CPU to compile for, or XLA_FLAGS says how much to optimise.
+    None where there is no CPU to compile for, or XLA_FLAGS says how much to optimise; else those
+    of ``QUICKLY`` that this version of XLA knows.
 
     Examples
     --------
@@ -49,7 +53,30 @@ def quickly() -> dict[str, bool | int] | None:
     import jax
 
     chosen = next(iter(QUICKLY)) in os.environ.get("XLA_FLAGS", "")
-    return None if chosen or jax.default_backend() != "cpu" else QUICKLY
+    return None if chosen or jax.default_backend() != "cpu" else understood(QUICKLY)
+
+
+def understood(options: Mapping[str, bool | int]) -> dict[str, bool | int]:
+    """Those of compiler ``options`` that this version of XLA knows; another is an error to it.
+
+    Examples
+    --------
+    >>> understood({"xla_backend_optimization_level": 1, "xla_was_there_once": True})
+    {'xla_backend_optimization_level': 1}
+    """
+    return {name: value for name, value in options.items() if _knows(name, value)}
+
+
+@functools.cache
+def _knows(name: str, value: bool | int) -> bool:
+    import jax
+
+    option: Any = {name: value}
+    try:
+        jax.jit(lambda: 0).lower().compile(compiler_options=option)
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True
 
 
 def cache_folder() -> Path | None:

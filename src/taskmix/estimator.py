@@ -13,7 +13,7 @@ from taskmix.compiled import keep_programs
 from taskmix.numerics import known_faults
 from taskmix.tables.answers import TablePrediction, answer
 from taskmix.tables.defaults import in_words, settings_for
-from taskmix.tables.flow import Course, chosen_for, labels_for, surveyed
+from taskmix.tables.flow import Pass, chosen_for, labels_for, surveyed
 from taskmix.tables.grouping import Splitter
 from taskmix.tables.keeping import Keeper
 from taskmix.tables.model import TableModel
@@ -321,8 +321,8 @@ class TableLearner:
         keep_programs()
         for fault in known_faults():
             LOG.warning(fault)
-        course = Course(self.prepared_, self.chosen_, int(self.seed), rivals, say)
-        self.model_, self.result_ = course.run(table, found, model, keeper)
+        over = Pass(self.prepared_, self.chosen_, int(self.seed), rivals, say)
+        self.model_, self.result_ = over.run(table, found, model, keeper)
         self.n_features_in_ = self.model_.encoding.width
         return self.result_
 

@@ -6,7 +6,7 @@ import dataclasses
 import enum
 import functools
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, overload, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -221,13 +221,20 @@ class Growing(Learner, Protocol):
         """
 
 
-Step = Callable[[Any, Any, TaskBatch, Key[Array, ""]], tuple[Any, Info]]
+Step = TypeVar("Step", bound=Callable[..., tuple[Any, Info]])
+AliveOf = Callable[[Any], Bool[Array, " clusters"]]
 """The method of a learner."""
 
 
-def protected(
-    step: Step | None = None, *, alive: Callable[[Any], Bool[Array, " clusters"]] | None = None
-) -> Any:
+@overload
+def protected(step: Step, *, alive: AliveOf | None = None) -> Step: ...
+
+
+@overload
+def protected(step: None = None, *, alive: AliveOf | None = None) -> Callable[[Step], Step]: ...
+
+
+def protected(step: Any = None, *, alive: AliveOf | None = None) -> Any:
     """A learner's ``step`` whose state stays finite, whatever a batch holds.
 
     Numbers that are finite may overflow on the way, and would be in the state for good. A batch

@@ -44,14 +44,14 @@ class Mix(eqx.Module):
         first = jnp.argmax(self.weights, axis=-1)[..., None, None, None]
         y = jnp.take_along_axis(own, first, axis=-3)[..., 0, :, :]
 
-        def unmet(search: Search) -> Bool[Array, "*tasks query outputs"]:
+        def unmet(search: Bracket) -> Bool[Array, "*tasks query outputs"]:
             apart = search.high - search.low > 1e-6 * jnp.maximum(abs(search.low), abs(search.high))
             return apart & (jnp.abs(search.off) > CLOSE)
 
-        def onward(search: Search) -> Bool[Array, ""]:
+        def onward(search: Bracket) -> Bool[Array, ""]:
             return (search.turn < 60) & jnp.any(unmet(search))
 
-        def step(search: Search) -> Search:
+        def step(search: Bracket) -> Bracket:
             low = jnp.where(search.off <= 0, search.y, search.low)
             high = jnp.where(search.off > 0, search.y, search.high)
             newton = search.y - search.off / search.density
@@ -59,11 +59,11 @@ class Mix(eqx.Module):
             y = jnp.where(taken, newton, (low + high) / 2)
             y = jnp.where(unmet(search), y, search.y)
             cumulative, density = self._at(y)
-            return Search(search.turn + 1, low, high, y, cumulative - level, density)
+            return Bracket(search.turn + 1, low, high, y, cumulative - level, density)
 
         cumulative, density = self._at(y)
-        begin = Search(jnp.zeros((), dtype=int), low, high, y, cumulative - level, density)
-        found: Search = jax.lax.while_loop(onward, step, begin)
+        begin = Bracket(jnp.zeros((), dtype=int), low, high, y, cumulative - level, density)
+        found: Bracket = jax.lax.while_loop(onward, step, begin)
         return found.y
 
     def cumulative(
@@ -84,7 +84,7 @@ class Mix(eqx.Module):
         return jnp.sum(weights * below, axis=-3), density
 
 
-class Search(NamedTuple):
+class Bracket(NamedTuple):
     """Where a quantile is, as far as it is known."""
 
     turn: Int[Array, ""]
@@ -118,7 +118,8 @@ def _interpolated(
 def _half_width(widths: Float[Array, "*any levels"], p: float) -> Float[Array, "*any"]:
     """Half the width of the central interval of probability ``p``, by the same rule."""
     if p >= LEVELS[-1]:
-        return widths[..., -1] * ((1 - LEVELS[-1]) / (1 - p)) ** (1 / 3)
+        beyond: float = ((1 - LEVELS[-1]) / (1 - p)) ** (1 / 3)
+        return widths[..., -1] * beyond
     levels = (0.0, *LEVELS)
     place = bisect.bisect_right(levels, p)
     share = (p - levels[place - 1]) / (levels[place] - levels[place - 1])

@@ -1,140 +1,41 @@
 """The Bayesian head against textbook formulas in float64, and what must not change its answers."""
 
 import dataclasses
-import functools
 import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.flatten_util import ravel_pytree
 from scipy import stats
+from tests.adaptation.heads import (
+    CLASSES,
+    FEATURES,
+    HEAD,
+    HEADS,
+    asked,
+    design,
+    evidence,
+    freedom,
+    judge,
+    label_evidence,
+    predicted,
+    probabilities,
+    random_examples,
+    random_params,
+    rows,
+    spread,
+    student_density,
+    weight_space,
+)
 
 from taskmix.adaptation import BayesianHead, TaskModel, together
-from taskmix.adaptation.bayesian_head import JITTER
 from taskmix.adaptation.head_params import (
-    LEAST_FREEDOM,
     LEAST_LOG_NOISE,
     SMALLEST_NOISE,
 )
-from taskmix.likelihood import Categorical, Poisson
-from taskmix.models import MLP
+from taskmix.likelihood import Poisson
 from taskmix.tasks import Examples
-
-FEATURES = MLP(inputs=2, hidden=(5,), outputs=4, activation="tanh", init_scale=0.0)
-HEAD = BayesianHead(FEATURES, outputs=2, inputs=2, input_scale=2.0, width=4)
-CLASSES = BayesianHead(FEATURES, Categorical(), outputs=3, inputs=2, width=4)
-HEADS = pytest.mark.parametrize("head", [HEAD, CLASSES], ids=["regression", "classes"])
-
-# The code that users get: a gradient may be right in one kind of code and wrong in another.
-as_users_do = functools.partial(jax.jit, compiler_options={"xla_cpu_use_fusion_emitters": True})
-
-evidence = jax.jit(HEAD.evidence)
-label_evidence = jax.jit(CLASSES.evidence)
-judge = jax.jit(HEAD.judge)
-
-
-@jax.jit
-def predicted(params, support, query_x):
-    return HEAD.predict(HEAD.adapt(params, support), query_x)
-
-
-@jax.jit
-def probabilities(params, support, query_x):
-    return CLASSES.predict(CLASSES.adapt(params, support), query_x).mean
-
-
-def random_params(head=HEAD, seed=0):
-    """Parameters of which each takes part: no zero, and a factor that is not symmetric.
-
-    They are the same in both precisions, up to rounding, which those of ``init`` are not.
-    """
-    rng = np.random.default_rng(seed)
-    return jax.tree.map(
-        lambda leaf: jnp.asarray(np.float64(leaf) + 0.3 * rng.normal(size=leaf.shape)),
-        first_params(head, seed),
-    )
-
-
-@functools.cache
-def first_params(head, seed):
-    with jax.enable_x64(False):
-        return jax.tree.map(np.asarray, jax.jit(head.init)(jax.random.key(seed)))
-
-
-def random_examples(count, head=HEAD, seed=0):
-    rng = np.random.default_rng(100 + seed)
-    x = jnp.asarray(rng.normal(size=(count, 2)))
-    if head.classes:
-        return Examples.full(x, jnp.asarray(rng.permutation(count) % 3))
-    return Examples.full(x, jnp.asarray(rng.normal(size=(count, 2)) * 1.5))
-
-
-def rows(examples, chosen):
-    return jax.tree.map(lambda leaf: leaf[np.asarray(chosen)], examples)
-
-
-def spread(examples, places, content):
-    """The same examples at the given places among twelve; elsewhere there is padding."""
-
-    def long(leaf, fill):
-        shape = (12, *leaf.shape[1:])
-        return jnp.full(shape, fill, leaf.dtype).at[jnp.array(places)].set(leaf)
-
-    return Examples(
-        long(examples.x, content), long(examples.y, content), long(examples.mask, False)
-    )
-
-
-def design(params, x):
-    """Features, inputs and constant, in numpy."""
-    features = x
-    for layer in params.features:
-        features = np.tanh(features @ np.asarray(layer.weight) + np.asarray(layer.bias))
-    return np.concatenate([features, x / HEAD.input_scale, np.ones((len(x), 1))], axis=1)
-
-
-def noise_variance(params, x):
-    """The floor, what was learned, and what keeps a large K positive definite."""
-    largest = np.square(design(params, x) @ np.asarray(params.factor)).sum(axis=1).max()
-    return SMALLEST_NOISE + math.exp(2 * params.log_noise) + JITTER * largest
-
-
-def freedom(params):
-    return LEAST_FREEDOM + math.exp(params.log_scale)
-
-
-def student_density(params, examples):
-    """log p(y | x) of every output by scipy."""
-    x, y = np.asarray(examples.x), np.asarray(examples.y)
-    phi, factor = design(params, x), np.asarray(params.factor)
-    scale = phi @ factor @ factor.T @ phi.T + noise_variance(params, x) * np.eye(len(x))
-    location = phi @ np.asarray(params.location)
-    return sum(
-        stats.multivariate_t(location[:, k], scale, df=freedom(params)).logpdf(y[:, k])
-        for k in range(y.shape[1])
-    )
-
-
-def weight_space(params, support, query_x):
-    """Mean and variances from the normal-inverse-gamma posterior of the weights themselves.
-
-    w ~ N(m, v L L'), y ~ N(Phi w, v s^2), v ~ inverse gamma(nu / 2, nu / 2).
-    """
-    x, y = np.asarray(support.x), np.asarray(support.y)
-    phi, ahead = design(params, x), design(params, np.asarray(query_x))
-    noise, factor, prior_mean = noise_variance(params, x), params.factor, params.location
-    prior_precision = np.linalg.inv(np.asarray(factor) @ np.asarray(factor).T)
-    precision = prior_precision + phi.T @ phi / noise
-    weights = np.linalg.solve(precision, prior_precision @ prior_mean + phi.T @ y / noise)
-    shape = (freedom(params) + len(x)) / 2
-    misfit = np.sum(y * y, axis=0) / noise + np.sum(prior_mean * (prior_precision @ prior_mean), 0)
-    rate = (freedom(params) + misfit - np.sum(weights * (precision @ weights), axis=0)) / 2
-    factor_mean = rate / (shape - 1)
-    unknown = np.sum(ahead * np.linalg.solve(precision, ahead.T).T, axis=1)
-    learned_noise = SMALLEST_NOISE + math.exp(2 * params.log_noise)
-    return ahead @ weights, unknown[:, None] * factor_mean, learned_noise * factor_mean
 
 
 def test_head_is_a_task_model_with_an_exact_evidence():
@@ -261,15 +162,6 @@ def test_loss_of_classes_is_the_cross_entropy_of_the_real_queries():
     np.testing.assert_allclose(result.predicted, chances, rtol=1e-5)
 
 
-def everything(head, params, support, query):
-    """All that can be asked about a task, and the gradient it gives."""
-    (loss, _), gradient = jax.value_and_grad(head.loss, has_aux=True)(params, support, query)
-    return loss, gradient, head.judge(params, support, query), head.evidence(params, support)
-
-
-asked = jax.jit(everything, static_argnums=0)
-
-
 def of_the_real(asked_of, query):
     """The same without what was said of queries that are padding."""
     loss, gradient, judged, evidence = asked_of
@@ -324,73 +216,6 @@ def test_order_of_the_support_set_does_not_matter(head):
         other = of_the_real(asked(head, params, rows(support, [3, 1, 4, 0, 2]), query), query)
         for before, after in zip(one, other, strict=True):
             np.testing.assert_allclose(before, after, rtol=1e-9, atol=1e-12)
-
-
-def batch_gradient(head):
-    """The gradient of a batch of tasks, as training takes it, in one vector; and the loss."""
-
-    def gradient(params, support, query):
-        def mean_loss(params):
-            losses, _ = head.losses(params, support, query)
-            return jnp.mean(losses)
-
-        loss, gradient = jax.value_and_grad(mean_loss)(params)
-        return ravel_pytree(gradient)[0], loss
-
-    return gradient
-
-
-def three_tasks(head):
-    def stacked(count, first):
-        tasks = [random_examples(count, head, seed=first + k) for k in range(3)]
-        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *tasks)
-
-    support, query = stacked(5, 0), stacked(10, 10)
-    return support, Examples(query.x, query.y, query.mask.at[1, 3:].set(False))
-
-
-def one_task(head):
-    """A batch of the ragged one."""
-    return jax.tree.map(lambda leaf: leaf[1:2], three_tasks(head))
-
-
-@pytest.mark.parametrize(
-    "head",
-    [HEAD, pytest.param(CLASSES, marks=pytest.mark.slow)],
-    ids=["regression", "classes"],
-)
-def test_compiled_gradient_is_that_of_eager_evaluation_in_float64(head):
-    gradient = as_users_do(batch_gradient(head))
-    with jax.enable_x64(True):
-        params, tasks = random_params(head), one_task(head)
-        own = jax.tree.map(lambda leaf: leaf[0], tasks)
-        with jax.disable_jit():
-            eager = ravel_pytree(jax.grad(lambda params: head.loss(params, *own)[0])(params))[0]
-        np.testing.assert_allclose(gradient(params, *tasks)[0], eager, rtol=1e-8, atol=1e-11)
-    single, _ = gradient(random_params(head), *one_task(head))
-    assert single.dtype == jnp.float32
-    np.testing.assert_allclose(single, eager, rtol=1e-3, atol=1e-4 * np.abs(eager).max())
-
-
-@HEADS
-def test_compiled_gradient_is_that_of_finite_differences(head):
-    compiled = as_users_do(batch_gradient(head))
-    with jax.enable_x64(True):
-        params, (support, query) = random_params(head), three_tasks(head)
-        flat, unravel = ravel_pytree(params)
-        gradient, _ = compiled(params, support, query)
-        rng, distance = np.random.default_rng(0), 1e-6
-        for _ in range(3):
-            direction = rng.normal(size=flat.shape) / math.sqrt(flat.size)
-            above, below = (
-                compiled(unravel(flat + sign * distance * direction), support, query)[1]
-                for sign in (1, -1)
-            )
-            slope = (above - below) / (2 * distance)
-            # The jitter is no part of what is differentiated.
-            np.testing.assert_allclose(gradient @ direction, slope, rtol=1e-3, atol=1e-5)
-    single, _ = compiled(random_params(head), *three_tasks(head))
-    np.testing.assert_allclose(single, gradient, rtol=1e-3, atol=1e-4 * np.abs(gradient).max())
 
 
 def drawn_from_the_prior(params, tasks, count):
@@ -476,32 +301,6 @@ def test_class_without_an_example_gets_less_than_the_class_of_a_neighbour():
     params, support = random_params(CLASSES), random_examples(6, CLASSES)
     ones = Examples(support.x, jnp.ones(6, int), support.mask)
     assert np.all(jnp.argmax(probabilities(params, ones, support.x), axis=-1) == 1)
-
-
-def harsh(case, head):
-    support, query = random_examples(20, head), random_examples(6, head, seed=1)
-    if case == "repeated inputs":
-        return Examples(jnp.ones_like(support.x), support.y, support.mask), query
-    if case == "inputs of 1e4":
-        return Examples(1e4 * support.x, support.y, support.mask), query
-    if case == "targets of 1e3" and not head.classes:
-        return Examples(support.x, 1e3 * support.y, support.mask), query
-    return support, Examples(1e4 * query.x, query.y, query.mask)
-
-
-@HEADS
-@pytest.mark.parametrize(
-    "case", ["repeated inputs", "inputs of 1e4", "targets of 1e3", "query of 1e4"]
-)
-@pytest.mark.parametrize("log_noise", [-0.5, -20.0])
-def test_ill_conditioned_task_stays_finite(head, case, log_noise):
-    params = random_params(head)
-    params = type(params)(
-        params.features, params.location, params.factor, jnp.float32(log_noise), params.log_scale
-    )
-    found = asked(head, params, *harsh(case, head))
-    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(found))
-    assert np.all(found[2].predictive.uncertainty >= 0)
 
 
 @pytest.mark.parametrize(

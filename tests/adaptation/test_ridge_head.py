@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
+from tests.compiling import AS_USERS
 
 from taskmix.adaptation import RidgeHead, TaskModel
 from taskmix.adaptation.ridge_head import SMALLEST_RIDGE
@@ -22,7 +23,7 @@ RESIDUAL = RidgeHead(ResNetEncoder(channels=1, size=4, widths=(3,)), outputs=WAY
 HEADS = pytest.mark.parametrize("head", [HEAD, RESIDUAL], ids=["conv", "resnet"])
 
 # The code that users get: a gradient may be right in one kind of code and wrong in another.
-as_users_do = functools.partial(jax.jit, compiler_options={"xla_cpu_use_fusion_emitters": True})
+as_users_do = functools.partial(jax.jit, compiler_options=AS_USERS)
 
 
 def examples(each, seed=0):

@@ -14,6 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jaxtyping import Array, Float, Int, Key
 from rich.console import Console
 
@@ -227,3 +228,17 @@ def results(out: Path) -> dict[str, bytes]:
         for path in paths
         if path.name != "journal.jsonl"
     }
+
+
+@pytest.fixture
+def by_arithmetic(monkeypatch):
+    monkeypatch.setattr(run, "train", train)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    out = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "train", train)
+        run_all(out)
+    return results(out)

@@ -10,7 +10,7 @@ import pytest
 
 from taskmix.adaptation import Adaptation, RidgeHead
 from taskmix.cli import main
-from taskmix.cli.reproduce import TableFlags
+from taskmix.cli.reproduce import PaperTableFlags
 from taskmix.evaluation import Evaluation
 from taskmix.experiments import (
     EvolvingImages,
@@ -141,7 +141,7 @@ def test_few_shot_run_ends_with_a_test_on_new_classes(tmp_path, monkeypatch):
 def test_table_1_has_every_row_of_the_paper_for_one_and_five_shots():
     paper = {"matching", "meta-lstm", "prototypical", "maml", "mt-net", "platipus", "versa"}
     assert paper | {f"mixture:{count}" for count in (2, 3, 4, 5)} <= {*reproducing.TABLE_METHODS}
-    assert TableFlags().shots == (1, 5)
+    assert PaperTableFlags().shots == (1, 5)
 
 
 def test_table_1_has_the_columns_that_are_asked_for(tmp_path, monkeypatch, capsys):

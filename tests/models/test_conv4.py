@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
+from tests.compiling import AS_USERS
 
 from taskmix.adaptation import Adaptation, meta_gradient
 from taskmix.likelihood import Categorical
@@ -19,7 +20,7 @@ SMALL = Conv4(channels=2, size=16, filters=3, outputs=2)
 apply = jax.jit(SMALL.apply)
 
 # The code that users get: a gradient may be right in one kind of code and wrong in another.
-as_users_do = functools.partial(jax.jit, compiler_options={"xla_cpu_use_fusion_emitters": True})
+as_users_do = functools.partial(jax.jit, compiler_options=AS_USERS)
 
 
 def images(count, model=SMALL, seed=0):

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
+from tests.compiling import AS_USERS
 
 from taskmix.adaptation import Adaptation, meta_gradient
 from taskmix.likelihood import Categorical
@@ -18,7 +19,7 @@ from taskmix.tasks import Examples, TaskBatch
 KEY = jax.random.key(0)
 
 # The code that users get: a gradient may be right in one kind of code and wrong in another.
-as_users_do = functools.partial(jax.jit, compiler_options={"xla_cpu_use_fusion_emitters": True})
+as_users_do = functools.partial(jax.jit, compiler_options=AS_USERS)
 # Odd on the way: 6, 3, 1.
 SMALL = ResNet12(channels=2, size=6, outputs=2, widths=(3, 2))
 

@@ -7,7 +7,7 @@ import pytest
 from tests.report.browser import chromium, needs_a_browser
 from tests.report.test_report import HOSTILE, table
 
-from taskmix.reporting.examples import Examples
+from taskmix.reporting.examples import KeptExamples
 from taskmix.reporting.markup import Section, figure, page
 from taskmix.reporting.report import report
 from taskmix.reporting.run_page import run_sections
@@ -69,7 +69,7 @@ def run_page(write_run, tmp_path):
     (folder / "summary.json").write_text(json.dumps(summary))
     image = {"why": "nothing", "image": DOT, "family": HOSTILE, "background": 0.9}
     rows = task("alarm", support={"x": [[1.0, 2.0]], "y": [[3.0]]})
-    examples = Examples({0: [task("cluster", share=0.9)]}, [image], [rows])
+    examples = KeptExamples({0: [task("cluster", share=0.9)]}, [image], [rows])
     path = tmp_path / "run.html"
     sections = run_sections(read_run(folder), ["run", "regression", "--out", HOSTILE], examples)
     path.write_text(page(HOSTILE, HOSTILE, sections, "end"))

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from taskmix.experiments import METHODS, run_method
 from taskmix.experiments import criteria as measured
-from taskmix.experiments.criteria import Trial
+from taskmix.experiments.criteria import JudgedRun
 from taskmix.experiments.outcome import Outcome
 from taskmix.experiments.stress import OURS, StressExperiment
 from taskmix.streams import FunctionStream, Schedule
@@ -43,7 +43,7 @@ def outcome(method: str, folder: Path) -> Outcome:
 
 @pytest.fixture(scope="module")
 def trial(tmp_path_factory):
-    return Trial(outcome(OURS, tmp_path_factory.mktemp("stress")))
+    return JudgedRun(outcome(OURS, tmp_path_factory.mktemp("stress")))
 
 
 def harm(of: Outcome) -> float:

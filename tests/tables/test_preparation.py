@@ -11,7 +11,7 @@ from taskmix.tables.columns import column
 from taskmix.tables.encoding import Encoding, Feature, encoding_for
 from taskmix.tables.grouping import LeftOut, RowTask, Side, Splitter, grouped, waves
 from taskmix.tables.kinds import Kind, kind_of, read_as
-from taskmix.tables.packing import Shape, Sides, batches, bucket, questions
+from taskmix.tables.packing import BatchShape, Sides, batches, bucket, questions
 from taskmix.tables.scaling import Scale
 
 
@@ -178,7 +178,7 @@ def sides(name, support, query):
 
 def test_batches_have_one_shape_whatever_comes():
     tasks = [sides("a", 1, 9), sides("b", 7, 2), sides("c", 3, 3)]
-    found = list(batches(tasks, Shape(2, 3, 4), classes=False))
+    found = list(batches(tasks, BatchShape(2, 3, 4), classes=False))
     assert [one.query.x.shape for one in found] == [(2, 4, 1)] * 2
     assert [one.support.count().tolist() for one in found] == [[1, 3], [3, 0]]
     assert [one.query.count().tolist() for one in found] == [[4, 2], [3, 0]]
@@ -189,7 +189,7 @@ def test_every_query_row_is_asked_once_however_long_the_query():
     tasks = [sides("a", 1, 9), sides("b", 7, 2)]
     asked = {
         (number, start + place)
-        for question in questions(tasks, Shape(2, 3, 4), 1, False)
+        for question in questions(tasks, BatchShape(2, 3, 4), 1, False)
         for number, start, count in question.places
         for place in range(count)
     }

@@ -110,6 +110,21 @@ ERRORS = {
         text(lambda lines: [lines[0].replace(",b,", ",a,"), *lines[1:]]),
         "column 'a': two columns have this name",
     ),
+    "values without a name": (
+        text(lambda lines: [*lines[:9], lines[9] + ",7,8", *lines[10:]]),
+        "row 9: it has 7 values, the heading 5 names",
+    ),
+    "a quotation mark that is not closed": (
+        text(lambda lines: [*lines[:9], '"' + lines[9], *lines[10:]]),
+        "row 9: a quotation mark in it is not closed",
+    ),
+    "lines that end as on old Macintoshes": (text().replace("\n", "\r"), "a carriage return"),
+    "dates in two ways": (
+        column_of(
+            "when", lambda n, _: ("2024-03-{:02}", "{:02}/03/2024")[n % 2].format(1 + n // 6)
+        ),
+        "column 'when', row 1: '01/03/2024' is not a date like %Y-%m-%d, as most are",
+    ),
     "no text at all": ("\0\1\2\3" * 50, "no CSV file"),
 }
 
@@ -158,6 +173,31 @@ def test_a_truncated_archive_is_named(tmp_path):
     path.write_bytes(gzip.compress(text().encode())[:200])
     with pytest.raises(ValueError, match=r"table\.csv\.gz"):
         learner().fit_online(path)
+
+
+def test_text_of_another_encoding_and_a_folder_are_called_so(tmp_path):
+    (tmp_path / "table.csv").write_text(text(), encoding="utf-16")
+    with pytest.raises(ValueError, match=r"table\.csv: it is a file of UTF-16 text"):
+        learner().fit_online(tmp_path / "table.csv")
+    with pytest.raises(ValueError, match="it is a folder"):
+        learner().fit_online(tmp_path)
+
+
+@pytest.mark.parametrize("kind", [int, str])
+def test_tasks_named_by_long_numbers_stay_apart(kind):
+    """As numbers of 64 bits with a point, 2**60 and 2**60 + 1 are the same."""
+    names = [kind(2**60 + int(name[1:])) for name in rows()["task"]]
+    frame = rows().with_columns(pl.Series("task", names))
+    result = learner().fit_online(frame, rivals=False)
+    assert result.tasks["task"].to_list() == list(dict.fromkeys(map(str, names)))
+
+
+def test_a_long_number_that_comes_late_is_named():
+    numbers = [int(name[1:]) for name in rows()["task"]]
+    frame = rows().with_columns(pl.Series("task", numbers))
+    late = frame.with_columns(pl.col("task") + 2**60)
+    with pytest.raises(ValueError, match=r"'task', row 73: the number has more than 15 digits"):
+        learner().fit_online(iter([frame, late]), rivals=False)
 
 
 def test_what_was_left_out_is_counted():

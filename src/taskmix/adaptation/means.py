@@ -59,7 +59,8 @@ def mean_gradient(
             losses, results = every(params, *tasks)
             return weighted_mean(losses, weights), results
 
-        return jax.grad(objective, has_aux=True)(params)
+        found: tuple[PyTree, Any] = jax.grad(objective, has_aux=True)(params)
+        return found
 
     return mean_over_tasks(mean, tasks, weights)
 

@@ -12,7 +12,7 @@ from taskmix.cli.interruptions import interruptible, owned
 from taskmix.cli.output import Screen, show
 from taskmix.cli.settings import chosen_experiment, parsed_experiment, with_experiment
 from taskmix.experiments import EXPERIMENTS, Experiment, methods_for
-from taskmix.experiments.comparison import Plan, planned
+from taskmix.experiments.comparison import ComparisonPlan, planned
 from taskmix.experiments.group import Keeping
 from taskmix.experiments.launching import Launcher
 from taskmix.reporting import comparison_figures
@@ -60,7 +60,9 @@ def main(arguments: Sequence[str]) -> None:
     show(Screen(), comparison, out, comparison_figures(out))
 
 
-def plan_of(name: str, methods: Sequence[str], experiment: Experiment, flags: Any) -> Plan:
+def plan_of(
+    name: str, methods: Sequence[str], experiment: Experiment, flags: Any
+) -> ComparisonPlan:
     """What ``SeveralFlags`` with those of an experiment ask for."""
     return planned(
         methods,

@@ -12,7 +12,7 @@ from taskmix.cli.flags import first_argument, parse
 from taskmix.cli.interruptions import interruptible, owned
 from taskmix.cli.output import Screen, show, show_paths
 from taskmix.cli.settings import chosen_experiment, parsed_experiment, with_experiment
-from taskmix.experiments.images import GLYPHS
+from taskmix.experiments.image_families import GLYPHS
 from taskmix.experiments.stress import SEEDS
 from taskmix.reporting import shot_table
 from taskmix.reporting.drawn import DRAWN, draw_figure
@@ -32,7 +32,7 @@ TABLE, STRESS = "table-1", "stress"
 
 
 @dataclasses.dataclass(frozen=True)
-class TableFlags(SeveralFlags):
+class PaperTableFlags(SeveralFlags):
     """Train what the paper's table compares, once for each number of shots."""
 
     shots: tuple[int, ...] = (1, 5)
@@ -100,7 +100,7 @@ def _table(arguments: Sequence[str]) -> None:
     """One comparison for each number of shots, and a table of them all."""
     default = chosen_experiment("few-shot", arguments)
     flags: Any = parse(
-        with_experiment(TableFlags, default), arguments, f"taskmix reproduce {TABLE}"
+        with_experiment(PaperTableFlags, default), arguments, f"taskmix reproduce {TABLE}"
     )
     if any(argument.split("=")[0] == "--shot" for argument in arguments):
         raise ValueError(f"{TABLE} has a column for each of --shots; give that instead of --shot.")

@@ -134,13 +134,13 @@ def _is_flag(kind: Any) -> bool:
     return kind in (bool, int, float, str)
 
 
-def _extended(flags: type, fields: Sequence[tuple]) -> type:
+def _extended(flags: type, fields: Sequence[tuple[Any, ...]]) -> type:
     made = dataclasses.make_dataclass(flags.__name__, fields, bases=(flags,), frozen=True)
     made.__doc__ = flags.__doc__
     return made
 
 
-def _default(field: dataclasses.Field) -> Any:
+def _default(field: dataclasses.Field[Any]) -> Any:
     if field.default is not dataclasses.MISSING:
         return field.default
     return dataclasses.field(default_factory=field.default_factory)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 
 
 def contingency(
-    true: Sequence | np.ndarray, assigned: Sequence | np.ndarray
+    true: Sequence[Any] | np.ndarray, assigned: Sequence[Any] | np.ndarray
 ) -> Int[np.ndarray, "families clusters"]:
     """How many items of each true label were assigned to each cluster (labels that occur)."""
     true, assigned = np.ravel(true), np.ravel(assigned)
@@ -26,7 +27,7 @@ def contingency(
 
 
 def normalised_mutual_information(
-    true: Sequence | np.ndarray, assigned: Sequence | np.ndarray
+    true: Sequence[Any] | np.ndarray, assigned: Sequence[Any] | np.ndarray
 ) -> float:
     """I(T; A) / ((H(T) + H(A)) / 2), in [0, 1].
 
@@ -46,7 +47,9 @@ def normalised_mutual_information(
     return float(np.clip(2 * information / (entropy_true + entropy_assigned), 0, 1))
 
 
-def adjusted_rand_index(true: Sequence | np.ndarray, assigned: Sequence | np.ndarray) -> float:
+def adjusted_rand_index(
+    true: Sequence[Any] | np.ndarray, assigned: Sequence[Any] | np.ndarray
+) -> float:
     """Pairs on which both labellings agree, rescaled so that chance gives 0 and identity 1.
 
     (S - E) / ((R + C) / 2 - E) where S, R and C count the pairs that are together in both,
@@ -69,7 +72,7 @@ def adjusted_rand_index(true: Sequence | np.ndarray, assigned: Sequence | np.nda
     return (both - chance) / (most - chance)
 
 
-def purity(true: Sequence | np.ndarray, assigned: Sequence | np.ndarray) -> float:
+def purity(true: Sequence[Any] | np.ndarray, assigned: Sequence[Any] | np.ndarray) -> float:
     """Share of items whose label is the commonest one of their cluster.
 
     It rises with the number of clusters (each item alone gives 1), so it is read beside

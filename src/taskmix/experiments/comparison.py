@@ -121,7 +121,7 @@ def compare(
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class ComparisonPlan:
     """Methods and seeds to be trained; everything that can be wrong with them has been checked."""
 
     name: str
@@ -183,7 +183,7 @@ def planned(
     quiet: bool = True,
     name: str | None = None,
     launcher: Launcher | None = None,
-) -> Plan:
+) -> ComparisonPlan:
     """Whatever is wrong is said here, before any folder exists.
 
     ``name`` is what tables call the experiment, if it is to be another than its own.
@@ -203,7 +203,7 @@ def planned(
     if len(set(folders)) < len(folders) or any("/" in folder for folder in folders):
         raise ValueError(f"methods are {list(learners)}; their labels must make different folders.")
     check_seeds(seeds)
-    return Plan(
+    return ComparisonPlan(
         name or own_name,
         experiment,
         learners,

@@ -25,7 +25,7 @@ more, and the ratio of two errors that are next to nothing says nothing."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Trial:
+class JudgedRun:
     """One seed: the run to be judged, and those it is compared with, by name."""
 
     ours: Outcome
@@ -37,7 +37,7 @@ class Criterion:
     """Bounds for a measure."""
 
     what: str
-    measure: Callable[[Trial], Values]
+    measure: Callable[[JudgedRun], Values]
     most: float = math.inf
     least: float = -math.inf
     share: float | None = None
@@ -92,7 +92,7 @@ class Verdict:
     reached: bool
 
 
-def verdict(criterion: Criterion, trials: Sequence[Trial]) -> Verdict:
+def verdict(criterion: Criterion, trials: Sequence[JudgedRun]) -> Verdict:
     """What a criterion comes to over seeds."""
     measured = [criterion.measure(trial) for trial in trials]
     names = list(measured[0])
@@ -121,29 +121,29 @@ def verdict(criterion: Criterion, trials: Sequence[Trial]) -> Verdict:
     )
 
 
-def mean_error(trial: Trial) -> Values:
+def mean_error(trial: JudgedRun) -> Values:
     """Mean over the families of the error at the end."""
     return {"": trial.ours.mean_error}
 
 
-def error_of(family: str) -> Callable[[Trial], Values]:
+def error_of(family: str) -> Callable[[JudgedRun], Values]:
     """Error of one family at the end."""
     return lambda trial: {"": trial.ours.errors[family]}
 
 
-def nmi(trial: Trial) -> Values:
+def nmi(trial: JudgedRun) -> Values:
     return {"": trial.ours.summary["assignment"]["nmi"]}
 
 
-def purity(trial: Trial) -> Values:
+def purity(trial: JudgedRun) -> Values:
     return {"": trial.ours.summary["assignment"]["purity"]}
 
 
-def clusters(trial: Trial) -> Values:
+def clusters(trial: JudgedRun) -> Values:
     return {"": float(trial.ours.summary["clusters"])}
 
 
-def own_cluster_growth(trial: Trial) -> Values:
+def own_cluster_growth(trial: JudgedRun) -> Values:
     """Error of each family's own cluster at the end, as a multiple of that at its phase's end.
 
     Infinite if that cluster is gone.
@@ -158,7 +158,7 @@ def own_cluster_growth(trial: Trial) -> Values:
     return grown
 
 
-def batches_to_alarm(trial: Trial) -> Values:
+def batches_to_alarm(trial: JudgedRun) -> Values:
     """Batches of each shift up to the one that raised the alarm; infinite if none did."""
     alarms = trial.ours.summary["alarms"]
     return {
@@ -170,7 +170,7 @@ def batches_to_alarm(trial: Trial) -> Values:
     }
 
 
-def batches_to_return(trial: Trial) -> Values:
+def batches_to_return(trial: JudgedRun) -> Values:
     """Batches of each return up to the one from which the family's old cluster carries it."""
     again = [trial.ours.phases[index].families[0] for index in returns(trial.ours.phases)]
     delays = trial.ours.summary["return_delays"]
@@ -180,26 +180,26 @@ def batches_to_return(trial: Trial) -> Values:
     }
 
 
-def born_in_second_round(trial: Trial) -> Values:
+def born_in_second_round(trial: JudgedRun) -> Values:
     """Clusters alive at the end that were born after every family had had its phase."""
     (first, *_) = returns(trial.ours.phases)
     start = trial.ours.phases[first].start
     return {"": float(sum(birth >= start for birth in trial.ours.lasting_births()))}
 
 
-def passing_births(trial: Trial) -> Values:
+def passing_births(trial: JudgedRun) -> Values:
     """Births that did not last, per 5000 iterations."""
     passed = len(trial.ours.summary["spawns"]) - len(trial.ours.lasting_births())
     return {"": 5000 * passed / trial.ours.summary["iterations"]}
 
 
-def false_alarms(trial: Trial) -> Values:
+def false_alarms(trial: JudgedRun) -> Values:
     """Alarms that answer no shift, per 5000 iterations."""
     false = trial.ours.summary["alarm_detection"]["false"]
     return {"": 5000 * false / trial.ours.summary["iterations"]}
 
 
-def coverage_when_active(trial: Trial) -> Values:
+def coverage_when_active(trial: JudgedRun) -> Values:
     """Coverage of 90 % intervals at the end of each family's last phase."""
     return {
         family: _coverage(trial.ours.at(last_active(trial.ours.phases, family).stop), family)
@@ -207,11 +207,11 @@ def coverage_when_active(trial: Trial) -> Values:
     }
 
 
-def coverage_at_end(trial: Trial) -> Values:
+def coverage_at_end(trial: JudgedRun) -> Values:
     return {family: _coverage(trial.ours.metrics[-1], family) for family in trial.ours.families}
 
 
-def coverage_before_seen(trial: Trial) -> Values:
+def coverage_before_seen(trial: JudgedRun) -> Values:
     """Coverage of families that have not occurred yet, at the end of each phase."""
     found: dict[str, float] = {}
     seen: set[str] = set()
@@ -225,10 +225,10 @@ def coverage_before_seen(trial: Trial) -> Values:
     return found
 
 
-def noise_clusters(share: float) -> Callable[[Trial], Values]:
+def noise_clusters(share: float) -> Callable[[JudgedRun], Values]:
     """Clusters alive at the end whose tasks are mostly noise, which has this ``share`` of all."""
 
-    def measure(trial: Trial) -> Values:
+    def measure(trial: JudgedRun) -> Values:
         last, families = trial.ours.metrics[-1]["families"], trial.ours.families
         taken = {name: np.array(last[name]["responsibilities"], float) for name in last}
         known = sum(taken[name] for name in families) * (1 - share) / len(families)
@@ -237,19 +237,19 @@ def noise_clusters(share: float) -> Callable[[Trial], Values]:
     return measure
 
 
-def mean_error_against(other: str) -> Callable[[Trial], Values]:
+def mean_error_against(other: str) -> Callable[[JudgedRun], Values]:
     """Mean error over families, as a multiple of another run's."""
 
-    def measure(trial: Trial) -> Values:
+    def measure(trial: JudgedRun) -> Values:
         return {"": ratio(trial.ours.mean_error, trial.others[other].mean_error)}
 
     return measure
 
 
-def prediction_against(other: str) -> Callable[[Trial], Values]:
+def prediction_against(other: str) -> Callable[[JudgedRun], Values]:
     """Error of each family, at the end and on the stream itself, as a multiple of another's."""
 
-    def measure(trial: Trial) -> Values:
+    def measure(trial: JudgedRun) -> Values:
         ours, theirs = trial.ours, trial.others[other]
         at_end = {
             f"{family} at the end": ratio(ours.errors[family], theirs.errors[family])
@@ -263,13 +263,13 @@ def prediction_against(other: str) -> Callable[[Trial], Values]:
     return measure
 
 
-def gain_per_cluster(other: str) -> Callable[[Trial], Values]:
+def gain_per_cluster(other: str) -> Callable[[JudgedRun], Values]:
     """By how much the error is below that of one cluster, per cluster more than one.
 
     Infinite for a single cluster, which has nothing to justify.
     """
 
-    def measure(trial: Trial) -> Values:
+    def measure(trial: JudgedRun) -> Values:
         more = trial.ours.summary["clusters"] - 1
         gain = 1 - ratio(trial.ours.mean_error, trial.others[other].mean_error)
         return {"": gain / more if more else math.inf}

@@ -132,7 +132,8 @@ def _loaded(stream: Stream, tasks: Mapping[str, np.ndarray], family: np.ndarray)
 
 
 def _on_host(batch: TaskBatch) -> TaskBatch:
-    return jax.tree.map(np.asarray, batch)
+    held: TaskBatch = jax.tree.map(np.asarray, batch)
+    return held
 
 
 def _alarming(record: Record, stream: Stream, seed: int) -> list[Kept]:

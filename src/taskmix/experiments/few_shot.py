@@ -85,7 +85,8 @@ def with_steps(part: Any, steps: int) -> Any:
 
 def with_family_axis(drawn: TaskBatch) -> TaskBatch:
     """Tasks of one family with the leading axis that ``evaluate`` expects."""
-    return jax.tree.map(lambda leaf: leaf[None], drawn)
+    alone: TaskBatch = jax.tree.map(lambda leaf: leaf[None], drawn)
+    return alone
 
 
 def _row(leaf: jax.Array, index: int) -> Any:

@@ -128,7 +128,8 @@ def _grey(pixels: np.ndarray) -> np.ndarray:
     if pixels.shape[-1] == 1:
         return pixels
     weights = np.array([0.299, 0.587, 0.114])
-    return np.round(pixels @ weights)[..., None].astype(np.uint8)
+    grey: np.ndarray = np.round(pixels @ weights)[..., None].astype(np.uint8)
+    return grey
 
 
 def _shape_of(predictor: Predictor) -> tuple[int, int]:

@@ -100,4 +100,4 @@ def _with_seeds(note: str, seeds: Sequence[int], runs: int) -> str:
     if len(seeds) == runs:
         return note
     which = "seed" if len(seeds) == 1 else "seeds"
-    return f"{note} ({which} {', '.join(map(str, seeds))})"
+    return f"{note.removesuffix('.')} ({which} {', '.join(map(str, seeds))})."

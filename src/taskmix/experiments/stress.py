@@ -12,7 +12,7 @@ from itertools import permutations
 from typing import Any, Literal
 
 from taskmix.experiments import criteria
-from taskmix.experiments.criteria import Criterion, Trial, Verdict, verdict
+from taskmix.experiments.criteria import Criterion, JudgedRun, Verdict, verdict
 from taskmix.experiments.outcome import Outcome
 from taskmix.experiments.regression import Regression
 from taskmix.experiments.shared import Shared
@@ -128,7 +128,7 @@ def verdicts(name: str, outcomes: Mapping[str, Iterable[Outcome]]) -> list[Verdi
     for outcome in outcomes[stress.beside] if stress.beside else ():
         if outcome.method == OURS and outcome.seed in by_seed:
             by_seed[outcome.seed][stress.beside or ""] = outcome
-    trials = [Trial(runs[OURS], runs) for runs in by_seed.values()]
+    trials = [JudgedRun(runs[OURS], runs) for runs in by_seed.values()]
     return [verdict(criterion, trials) for criterion in stress.criteria]
 
 

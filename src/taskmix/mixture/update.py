@@ -49,7 +49,7 @@ def update_each(
     weights = jax.lax.stop_gradient(weights)
     each = real.astype(weights.dtype)
 
-    def one(params: PyTree, state: PyTree, weight: Float[Array, " tasks"]) -> tuple:
+    def one(params: PyTree, state: PyTree, weight: Float[Array, " tasks"]) -> tuple[PyTree, PyTree]:
         gradient = jax.grad(lambda p: weighted_mean(weighted(weight, losses(p)), each))(params)
         updates, state = optimiser.update(gradient, state, params)
         return optax.apply_updates(params, updates), state

@@ -62,7 +62,7 @@ class Encoder:
     @property
     def features(self) -> int:
         """Length of an embedding."""
-        return self.filters * (self.size // 2**self.blocks) ** 2
+        return self.filters * (self.size >> self.blocks) ** 2
 
     def init(self, key: Key[Array, ""]) -> tuple[EncoderBlock, ...]:
         """Kernels as in Conv4, so that embeddings begin alike whichever method asks."""

@@ -152,7 +152,8 @@ def _output_shapes(model: TappedModel, params: PyTree, x: Array) -> list[jax.Sha
         model.apply_tapped(params, x, None, tap)
         return shapes
 
-    return jax.eval_shape(run, params, x)
+    shapes: list[jax.ShapeDtypeStruct] = jax.eval_shape(run, params, x)
+    return shapes
 
 
 def _is_layer(node: Any) -> bool:

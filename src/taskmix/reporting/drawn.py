@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
-from taskmix.experiments.images import GLYPHS, images_of
+from taskmix.experiments.image_families import GLYPHS, images_of
 from taskmix.files import inside
 from taskmix.names import unknown
 from taskmix.reporting.contact_sheet import contact_sheet

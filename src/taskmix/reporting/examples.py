@@ -31,7 +31,7 @@ IMAGES = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Examples:
+class KeptExamples:
     """Tasks by the reason for which they were kept."""
 
     of_clusters: Mapping[int, Sequence[Mapping[str, Any]]]
@@ -42,7 +42,7 @@ class Examples:
     """Tasks of the stream that raised an alarm."""
 
 
-def read_examples(folder: Path) -> Examples | None:
+def read_examples(folder: Path) -> KeptExamples | None:
     """Those of a run folder; None if it has none, as those of older versions."""
     if not (folder / EXAMPLES).exists():
         return None
@@ -57,10 +57,10 @@ def read_examples(folder: Path) -> Examples | None:
         why: [task for task in tasks[:MOST] if task.get("why") == why]
         for why in ("nothing", "alarm")
     }
-    return Examples(of_clusters, others["nothing"], others["alarm"])
+    return KeptExamples(of_clusters, others["nothing"], others["alarm"])
 
 
-def cluster_gallery(examples: Examples) -> Markup:
+def cluster_gallery(examples: KeptExamples) -> Markup:
     """Typical tasks of each cluster."""
     parts = []
     for number, tasks in sorted(examples.of_clusters.items()):
@@ -70,7 +70,7 @@ def cluster_gallery(examples: Examples) -> Markup:
     return join([*parts, _explained(every)])
 
 
-def unexplained_gallery(examples: Examples) -> Markup:
+def unexplained_gallery(examples: KeptExamples) -> Markup:
     """What raised alarms, and what no cluster explains at the end."""
     parts = []
     if examples.alarming:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from taskmix.experiments import Experiment, default_experiment
-from taskmix.experiments.comparison import Plan, planned
+from taskmix.experiments.comparison import ComparisonPlan, planned
 from taskmix.experiments.group import Keeping
 from taskmix.experiments.outcome import Outcome, read_outcomes
 from taskmix.experiments.stress import (
@@ -108,7 +108,7 @@ class Training:
     workers: int = 1
     quiet: bool = True
 
-    def plan(self, methods: Sequence[str], on: Experiment, name: str) -> Plan:
+    def plan(self, methods: Sequence[str], on: Experiment, name: str) -> ComparisonPlan:
         """A comparison that is trained so; whatever is wrong is said here."""
         return planned(
             methods,
@@ -146,7 +146,9 @@ class Reproduced:
     results: Sequence[StressResult] = ()
 
 
-def figure_plan(name: str, training: Training, experiment: Experiment | None = None) -> Plan:
+def figure_plan(
+    name: str, training: Training, experiment: Experiment | None = None
+) -> ComparisonPlan:
     """What a figure of the paper compares; nothing is trained or written yet."""
     if name not in FIGURES:
         raise unknown("figure", name, FIGURES)
@@ -155,7 +157,7 @@ def figure_plan(name: str, training: Training, experiment: Experiment | None = N
     return training.plan(figure.methods, on, figure.experiment)
 
 
-def trained_figure(name: str, plan: Plan, out: Path, request: Request) -> Reproduced:
+def trained_figure(name: str, plan: ComparisonPlan, out: Path, request: Request) -> Reproduced:
     """Train, or go on, and draw."""
     comparison = plan.train(out, request)
     figures = FIGURES[name].draw(read_runs(out), inside(out, "figures") / name)
@@ -199,7 +201,7 @@ def reproduce_figure(
 
 def table_plans(
     shots: Sequence[int], training: Training, experiment: Any = None
-) -> dict[int, Plan]:
+) -> dict[int, ComparisonPlan]:
     """A comparison per number of shots."""
     if not shots or len(set(shots)) != len(shots):
         raise ValueError(f"shots are {list(shots)}; name at least one, and each once.")
@@ -210,7 +212,7 @@ def table_plans(
     }
 
 
-def trained_table(plans: Mapping[int, Plan], out: Path, request: Request) -> Reproduced:
+def trained_table(plans: Mapping[int, ComparisonPlan], out: Path, request: Request) -> Reproduced:
     """Train, or go on, in a folder per number of shots."""
     return Reproduced(
         {shot: plan.train(inside(out, f"{shot}-shot"), request) for shot, plan in plans.items()},
@@ -258,7 +260,7 @@ class StressPlans:
     """Streams with the comparison that each of them asks for."""
 
     streams: Mapping[str, StressStream]
-    plans: Mapping[str, Plan]
+    plans: Mapping[str, ComparisonPlan]
 
     def train(self, out: Path, request: Request) -> Reproduced:
         """Train, or go on; what is known is written after every stream."""

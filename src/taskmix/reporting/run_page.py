@@ -10,7 +10,7 @@ import numpy as np
 
 from taskmix.experiments.notes import notes_of
 from taskmix.names import percent
-from taskmix.reporting.examples import Examples, cluster_gallery, unexplained_gallery
+from taskmix.reporting.examples import KeptExamples, cluster_gallery, unexplained_gallery
 from taskmix.reporting.markup import (
     Markup,
     Section,
@@ -43,7 +43,7 @@ TOLD = {
 
 
 def run_sections(
-    run: Run, command: Sequence[str] | None, examples: Examples | None
+    run: Run, command: Sequence[str] | None, examples: KeptExamples | None
 ) -> list[Section]:
     """All that a folder tells of a run, in the order in which one would ask."""
     found = [
@@ -229,7 +229,7 @@ def _shares(run: Run) -> Markup:
     return figure("plot", responsibilities(run), label, caption, numbers=True)
 
 
-def _clusters(run: Run, examples: Examples | None) -> Markup:
+def _clusters(run: Run, examples: KeptExamples | None) -> Markup:
     profile, ids = profiles(run)
     parts: list[Markup] = []
     found = cluster_map(run)
@@ -286,7 +286,7 @@ def calibration(summary: Mapping[str, Any], run: Run) -> Markup:
     return calibration_figure(summary.get("calibration"), run)
 
 
-def _unexplained(run: Run, examples: Examples | None) -> Markup:
+def _unexplained(run: Run, examples: KeptExamples | None) -> Markup:
     shares = [
         f"{family} {percent(share, 0)}"
         for family, share in zip(run.families, run.background[:, -1], strict=True)

@@ -223,7 +223,7 @@ def by_method(runs: Iterable[Run]) -> dict[str, list[Run]]:
 
 
 def _scalars(
-    of_family: Sequence[Sequence[dict]], name: str, default: float | None = None
+    of_family: Sequence[Sequence[dict[str, Any]]], name: str, default: float | None = None
 ) -> np.ndarray:
     """Without a default, what is missing is an error."""
     return np.array(
@@ -235,7 +235,7 @@ def _scalars(
     )
 
 
-def _prequential(lines: Sequence[dict], families: Sequence[str]) -> np.ndarray:
+def _prequential(lines: Sequence[dict[str, Any]], families: Sequence[str]) -> np.ndarray:
     """Older versions wrote none."""
     found = [[line.get("prequential", {}).get(family) for line in lines] for family in families]
     return np.array(found, dtype=float)
@@ -264,7 +264,7 @@ def _ids(line: dict[str, Any], family: str) -> list[int]:
 
 
 def _by_cluster(
-    of_family: Sequence[Sequence[dict]], ids: Sequence[Sequence[int]], name: str
+    of_family: Sequence[Sequence[dict[str, Any]]], ids: Sequence[Sequence[int]], name: str
 ) -> np.ndarray:
     """Lists with an entry per living cluster, as an array with a place for every one."""
     most = 1 + max((one for some in ids for one in some), default=-1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,7 @@ class TablePrediction:
     """From 0 to 1: how untypical the support set of each row's task is of all regimes."""
     labels: tuple[str, ...] | None
     """Names of the classes; None for numbers."""
-    _bounds: Any = dataclasses.field(repr=False)
+    _bounds: Callable[[float], tuple[np.ndarray, np.ndarray]] = dataclasses.field(repr=False)
 
     def interval(self, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:
         """Bounds that should hold a target with a given probability; for numbers only.

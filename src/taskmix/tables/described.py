@@ -14,7 +14,7 @@ from taskmix.tables.defaults import MOST_QUERY, MOST_SUPPORT
 from taskmix.tables.encoding import MOST_ROUND, Becomes, Encoding, Feature
 from taskmix.tables.grouping import Splitter
 from taskmix.tables.kinds import Holds, Kind
-from taskmix.tables.packing import Shape
+from taskmix.tables.packing import BatchShape
 from taskmix.tables.prepared import Prepared
 from taskmix.tables.scaling import Scale
 from taskmix.tables.schema import Schema
@@ -191,10 +191,10 @@ def scale_from_json(value: Any, columns: int) -> Scale:
     return Scale(**parts)
 
 
-def shape_from_json(value: Any) -> Shape:
+def shape_from_json(value: Any) -> BatchShape:
     """Of the batches that are learned from."""
     shape = held(value, "shape")
-    return Shape(
+    return BatchShape(
         whole(shape["tasks"], "tasks", 1, MOST_TASKS),
         whole(shape["support"], "support", 1, MOST_SUPPORT),
         whole(shape["query"], "query", 1, MOST_QUERY),

@@ -13,7 +13,7 @@ from jaxtyping import Array
 
 from taskmix.compiled import quickly
 from taskmix.learner import Growing, Info, Learner, Prediction
-from taskmix.tables.packing import Shape, Sides, batches, questions, stacked
+from taskmix.tables.packing import BatchShape, Sides, batches, questions, stacked
 from taskmix.tasks import Examples, TaskBatch
 
 LEVEL = 0.9
@@ -38,7 +38,7 @@ class Engine:
     """A learner and what it has learned so far."""
 
     learner: Learner
-    shape: Shape
+    shape: BatchShape
     width: int
     classes: bool
     seed: int

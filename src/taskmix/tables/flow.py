@@ -23,7 +23,7 @@ from taskmix.tables.engine import Engine
 from taskmix.tables.grouping import LeftOut, RowTask, tasks_of, waves
 from taskmix.tables.keeping import UNUSABLE, Keeper, Moment, moment_of
 from taskmix.tables.model import TableModel
-from taskmix.tables.packing import Shape
+from taskmix.tables.packing import BatchShape
 from taskmix.tables.prepared import Prepared
 from taskmix.tables.problems import problem
 from taskmix.tables.reading import Table
@@ -92,7 +92,7 @@ def model_for(
     learner = learner_for(
         encoding.width, classes, pace["updates"], pace["hidden"], pace["settings"]
     )
-    shape = Shape(pace["batch"], support, rows_for(longest, MOST_QUERY))
+    shape = BatchShape(pace["batch"], support, rows_for(longest, MOST_QUERY))
     engine = Engine(learner, shape, encoding.width, bool(classes), seed)
     engine.begin()
     return TableModel(encoding, Scale.begin(1), engine)
@@ -112,7 +112,7 @@ def chosen_for(
 
 
 @dataclasses.dataclass
-class Course:
+class Pass:
     """One pass over a table, with or without rivals."""
 
     prepared: Prepared

@@ -56,7 +56,15 @@ def kind_of(values: pl.Series, where: str) -> Kind:
         return Kind("text")
     counts = {form: _moments(texts, form).count() for form in FORMATS}
     form = max(FORMATS, key=lambda form: counts[form])
-    return Kind("moment", form) if counts[form] >= least else Kind("text")
+    if counts[form] >= least:
+        return Kind("moment", form)
+    _check_one_format(_texts(values), form, least, where)
+    return Kind("text")
+
+
+def too_long(values: pl.Series) -> pl.Series:
+    """Which whole numbers have so many digits that, as Float64, they are those beside them."""
+    return (values.cast(pl.Float64, strict=False).abs() >= 2**53).fill_null(False)
 
 
 def read_as(kind: Kind, values: pl.Series, where: str, first: int) -> pl.Series:
@@ -134,6 +142,19 @@ def _moments(texts: pl.Series, form: str) -> pl.Series:
     else:
         found = texts.str.to_date(form, strict=False).cast(pl.Datetime("us"))
     return found.set((~found.dt.year().is_between(1000, 9999)).fill_null(True), None)
+
+
+def _check_one_format(texts: pl.Series, form: str, least: float, where: str) -> None:
+    """An error if most are moments, but in several formats: as texts they have no order."""
+    most = _moments(texts, form).is_not_null()
+    other = ~most
+    for another in FORMATS:
+        other &= _moments(texts, another).is_null()
+    strange = (texts.is_not_null() & ~other & ~most).arg_true()
+    if len(texts) - int(other.sum()) >= max(least, 1) and len(strange):
+        row = int(strange[0])
+        what = f"{shown(texts[row])} is not a date like {form}, as most are; write all alike."
+        raise problem(where, what, texts.name, 1 + row)
 
 
 def _check(

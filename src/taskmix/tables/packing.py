@@ -25,7 +25,7 @@ class Sides:
 
 
 @dataclasses.dataclass(frozen=True)
-class Shape:
+class BatchShape:
     """Of every batch that is learned from; what is larger is learned from in part."""
 
     tasks: int
@@ -45,7 +45,7 @@ def bucket(count: int, least: int) -> int:
     return size
 
 
-def batches(tasks: Sequence[Sides], shape: Shape, classes: bool) -> Iterator[TaskBatch]:
+def batches(tasks: Sequence[Sides], shape: BatchShape, classes: bool) -> Iterator[TaskBatch]:
     """To learn from: every batch of one shape, the last filled up with padding."""
     for start in range(0, len(tasks), shape.tasks):
         some = [_fitting(task, shape) for task in tasks[start : start + shape.tasks]]
@@ -58,7 +58,7 @@ def batches(tasks: Sequence[Sides], shape: Shape, classes: bool) -> Iterator[Tas
         yield TaskBatch(support, query)
 
 
-def _fitting(task: Sides, shape: Shape) -> Sides:
+def _fitting(task: Sides, shape: BatchShape) -> Sides:
     """No more rows than there is room for, drawn by the name of the task.
 
     Query rows come in an order of chance: the learner measures the width of its intervals on
@@ -93,7 +93,7 @@ class Question:
 
 
 def questions(
-    tasks: Sequence[Sides], shape: Shape, width: int, classes: bool
+    tasks: Sequence[Sides], shape: BatchShape, width: int, classes: bool
 ) -> Iterator[Question]:
     """To predict: long queries in several pieces, support sets by their bucket of size."""
     pieces: dict[int, list[tuple[int, int, int]]] = {}

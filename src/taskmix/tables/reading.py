@@ -33,6 +33,8 @@ OTHERS = {
     b"\x78\xda": "zlib",
     b"PK\x03\x04": "zip or Excel",
     b"ARROW1": "Feather",
+    b"\xff\xfe": "UTF-16 text (save it as UTF-8)",
+    b"\xfe\xff": "UTF-16 text (save it as UTF-8)",
     b'{"': "JSON",
 }
 """What people take for a CSV file, by its first bytes."""
@@ -102,7 +104,8 @@ def table_of(source: Any, where: str = "the table") -> Table:
 
 def _file(path: Path) -> Table:
     if not path.is_file():
-        raise problem(str(path), "there is no such file; give the path of a CSV or Parquet file.")
+        what = "it is a folder" if path.is_dir() else "there is no such file"
+        raise problem(str(path), f"{what}; give the path of a CSV or Parquet file.")
     if not path.stat().st_size:
         raise problem(str(path), "the file is empty; it needs a heading and rows.")
     if path.suffix.lower() in (".parquet", ".pq"):
@@ -123,9 +126,34 @@ def _file(path: Path) -> Table:
             raise_if_empty=False,
             schema=dict.fromkeys(names, pl.String),
         ).select(cs.by_name(*columns))
-        yield from _explained(lazy, str(path))
+        try:
+            yield from _explained(lazy, str(path))
+        except TableError as error:
+            raise _at_fault(path, len(names), separator) or error from None
 
     return Table(str(path), names, read, again=True)
+
+
+def _at_fault(path: Path, columns: int, separator: str) -> TableError | None:
+    """The row of a CSV file that breaks its form, if there is one."""
+    row = 0
+    with _opened(path) as file:
+        reader = csv.reader(file, delimiter=separator, strict=True)
+        try:
+            for row, cells in enumerate(reader):
+                if len(cells) > columns:
+                    what = f"it has {len(cells)} values, the heading {columns} names."
+                    return problem(str(path), what, row=row)
+        except csv.Error:
+            what = "a quotation mark in it is not closed, or stands within a value."
+            return problem(str(path), what, row=row + 1)
+    return None
+
+
+def _opened(path: Path) -> Any:
+    with path.open("rb") as raw:
+        opener: Any = gzip.open if raw.read(2) == GZIP else open
+    return opener(path, "rt", encoding="utf-8-sig", errors="replace", newline="")
 
 
 def _check_packed(path: Path) -> None:
@@ -196,8 +224,7 @@ def _heading(path: Path) -> tuple[tuple[str, ...], str]:
     try:
         with path.open("rb") as raw:
             begins = raw.read(6)
-        opener: Any = gzip.open if begins[:2] == GZIP else open
-        with opener(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
+        with _opened(path) as file:
             line = file.readline(1 << 20)
     except (OSError, EOFError, zlib.error) as error:
         raise problem(str(path), f"it cannot be read ({_short(error)}).") from None
@@ -214,6 +241,8 @@ def _heading(path: Path) -> tuple[tuple[str, ...], str]:
         raise problem(str(path), "the first line is empty; it must name the columns.")
     if "\0" in line:
         raise problem(str(path), "it is no CSV file (it holds bytes that are no text).")
+    if line.endswith("\r"):
+        raise problem(str(path), "its lines end with a carriage return; let them end with \\n.")
     return tuple(_distinct(names)), separator
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from taskmix.tables.columns import Column, column
-from taskmix.tables.kinds import Kind, as_text, check_written, kind_of, read_as
+from taskmix.tables.kinds import Kind, as_text, check_written, kind_of, read_as, too_long
 from taskmix.tables.problems import problem
 from taskmix.tables.reading import Piece, Table
 
@@ -56,6 +56,8 @@ class Schema:
         made: dict[str, pl.Series] = {
             ROW: pl.int_range(piece.first, piece.first + count, dtype=pl.Int64, eager=True)
         }
+        for one in self.task:
+            _check_names(one.of(read), one.name, where, piece.first)
         if self.task:
             made[TASK] = _named([one.of(read) for one in self.task])
         if self.time is not None:
@@ -117,6 +119,9 @@ def schema_of(
     if first is None:
         raise problem(table.where, "there are no rows; there is nothing to learn from.")
     kinds = {name: kind_of(first.frame[name], table.where) for name in schema.sources}
+    for one in found:
+        if one.made == "plain" and too_long(first.frame[one.name]).any():
+            kinds[one.name] = Kind("text")
     for one in (wanted, *given):
         for name in one.sources if one.made != "part" else ():
             check_written(kinds[name], first.frame[name], table.where)
@@ -129,6 +134,16 @@ def _named(parts: Sequence[pl.Series]) -> pl.Series:
     """Names of tasks; null where a part is."""
     frame = pl.DataFrame({str(number): as_text(part) for number, part in enumerate(parts)})
     return frame.select(pl.concat_str(pl.all(), separator=BETWEEN))[:, 0]
+
+
+def _check_names(values: pl.Series, name: str, where: str, first: int) -> None:
+    """An error if numbers have too many digits to tell tasks apart; such columns are texts."""
+    if values.dtype != pl.Float64:
+        return
+    bad = too_long(values).arg_true()
+    if len(bad):
+        what = "the number has more than 15 digits, those before it had less; write it as a text."
+        raise problem(where, what, name, first + int(bad[0]))
 
 
 def _ordered(values: pl.Series) -> pl.Series:

@@ -159,6 +159,7 @@ def _first_batch(stream: Stream) -> TaskBatch:
     def drawn(stream: Stream) -> TaskBatch:
         return stream.batch(jax.random.key(0), 0)
 
-    return jax.tree.map(
+    finite: TaskBatch = jax.tree.map(
         lambda leaf: jnp.nan_to_num(leaf) if eqx.is_inexact_array(leaf) else leaf, drawn(stream)
     )
+    return finite
