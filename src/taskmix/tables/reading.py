@@ -102,7 +102,10 @@ def table_of(source: Any, where: str = "the table") -> Table:
 
 def _file(path: Path) -> Table:
     if not path.is_file():
-        raise problem(str(path), "there is no such file; give the path of a CSV or Parquet file.")
+        what = "it is no file" if path.exists() else "there is no such file"
+        raise problem(str(path), f"{what}; give the path of a CSV or Parquet file.")
+    if not _is_text(path):
+        raise problem(str(path), "its path has bytes that are no text; rename it.")
     if not path.stat().st_size:
         raise problem(str(path), "the file is empty; it needs a heading and rows.")
     if path.suffix.lower() in (".parquet", ".pq"):
@@ -126,6 +129,14 @@ def _file(path: Path) -> Table:
         yield from _explained(lazy, str(path))
 
     return Table(str(path), names, read, again=True)
+
+
+def _is_text(path: Path) -> bool:
+    """Polars knows no other paths."""
+    try:
+        return bool(str(path).encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _check_packed(path: Path) -> None:
