@@ -76,7 +76,7 @@ for out in map(Path, sys.argv[1:]):
     (out / "ended").touch()
 """
 TIMES = ("seconds", "iterations_per_second")
-EACH = 10
+EACH = 20
 """Moments of one run."""
 
 
