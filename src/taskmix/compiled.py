@@ -124,7 +124,14 @@ def processor() -> str:
 
 
 def versioned_folder() -> Path | None:
-    """Below ``cache_folder``, one for these versions and this processor; made if need be.
+    """Below ``cache_folder``, one for these versions and this processor; see ``own_folder``."""
+    made_by = f"jax-{version('jax')}-jaxlib-{version('jaxlib')}"
+    made_for = hashlib.sha256(f"{platform.machine()}\n{processor()}".encode()).hexdigest()[:12]
+    return own_folder(f"{made_by}-{made_for}")
+
+
+def own_folder(name: str) -> Path | None:
+    """A folder below ``cache_folder`` that only the user can change; made if need be.
 
     Returns
     -------
@@ -133,9 +140,7 @@ def versioned_folder() -> Path | None:
     top = cache_folder()
     if top is None:
         return None
-    made_by = f"jax-{version('jax')}-jaxlib-{version('jaxlib')}"
-    made_for = hashlib.sha256(f"{platform.machine()}\n{processor()}".encode()).hexdigest()[:12]
-    folder = top / f"{made_by}-{made_for}"
+    folder = top / name
     try:
         top.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder.mkdir(exist_ok=True, mode=0o700)

@@ -51,6 +51,32 @@ def inside(folder: Path, *names: str) -> Path:
     return path
 
 
+def apart(out: Path, *read: Any) -> Path:
+    """A file to write, which is none of the files that it is made of, nor within such a folder.
+
+    >>> apart(Path("runs/shops/said.csv"), "known.csv", "runs/shops")
+    Traceback (most recent call last):
+    ValueError: runs/shops/said.csv would be written over or into what is read...
+    """
+    for one in read:
+        if not isinstance(one, str | Path):
+            continue
+        place = out.resolve()
+        if Path(one).resolve() in (place, *place.parents) or _same(out, Path(one)):
+            raise ValueError(
+                f"{out} would be written over or into what is read ({one}); choose another file."
+            )
+    return out
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Whether both are there, and names of one file."""
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
+
+
 def open_plain(path: Path, follow: bool = False) -> BinaryIO:
     """Open a regular file for reading; ``NotPlain`` if it is a link, a device or a FIFO.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("results/runs/README.md", "docs/security.md", "docs/scaling.md")
+PAGES = ("docs/runs.md", "docs/security.md", "docs/scaling.md")
 
 
 def rows(page: str) -> list[tuple[str, str]]:
@@ -31,6 +31,21 @@ def test_every_promise_names_what_keeps_it(page):
     assert len(promises) >= 4
     for promise, kept in promises:
         assert re.search(r"`(tests|benchmarks)/|the same", kept), promise
+
+
+@pytest.mark.parametrize("page", ["docs/runs.md", "docs/security.md"])
+def test_what_is_not_promised_is_said(page):
+    text = (ROOT / page).read_text()
+    section = re.split(r"^#+ What is not promised$", text, flags=re.MULTILINE)[1]
+    said = re.findall(r"^- ", re.split(r"^#", section, flags=re.MULTILINE)[0], re.MULTILINE)
+    assert len(said) >= 4
+
+
+def test_who_may_write_and_what_is_kept_of_examples_is_said():
+    """Who may write, what is kept of the examples, and what an export holds."""
+    said = (ROOT / "docs/security.md").read_text().partition("## What is not promised")[2]
+    for words in ("may write to a run folder", "in every checkpoint", "every export"):
+        assert words in " ".join(said.split()), words
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -1,12 +1,17 @@
 """Images of one's own: trained on from a folder, and labelled from a folder."""
 
 import csv
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from taskmix.cli import main
+from taskmix.experiments.image_predictions import labelled
+from taskmix.experiments.sharing import Predictor
+from taskmix.likelihood import Categorical
 
 COLOURS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (30, 40, 220)}
 
@@ -74,3 +79,19 @@ def test_support_that_cannot_be_used_is_refused(trained, tmp_path, capsys, class
     known = ["--support", str(tmp_path / "known"), "--query", str(tmp_path / "known")]
     assert main(["predict", str(trained / "run"), *known, "--out", str(tmp_path / "o.csv")]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [[2, 1 << 20, 1 << 20, 3], [2, 8, 9, 3], [2, 8, 8, 7], [2, 2, 2, 1], [2, "8", "8", 3]],
+    ids=str,
+)
+def test_model_of_images_that_no_store_holds_is_refused_before_any_is_made(tmp_path, shape):
+    """A model whose features are means over an image fits any size that its file says."""
+    model = Mock(
+        spec=Predictor,
+        facts={"example": {"support": {"x": {"shape": shape}}}},
+        learner=SimpleNamespace(likelihood=Categorical()),
+    )
+    with pytest.raises(ValueError, match="must be square, of 4 to 1024 pixels"):
+        labelled(model, tmp_path, tmp_path)

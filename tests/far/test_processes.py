@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import socket
@@ -11,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.soak.test_kills import COMMAND, OFTEN, evaluated, finished, outcome
+from tests.soak.test_kills import COMMAND, OFTEN, evaluated, finished, outcome, shared
 
 from taskmix.cli import main
 
@@ -25,13 +24,7 @@ TOLERANCE = 1e-4
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
-    """All processes share what is compiled."""
-    return {
-        **os.environ,
-        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("cache")),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-    }
+    return shared(tmp_path_factory)
 
 
 def begun(out: Path, environment) -> list[subprocess.Popen]:
@@ -70,10 +63,10 @@ def together(out: Path, environment) -> Path:
     return out
 
 
-def with_one_killed(out: Path, environment, which: int, moment) -> bool:
+def with_one_killed(out: Path, environment, which: int, iteration: int) -> bool:
     """Whether it came to that before the end; the other one must then end by itself."""
     processes = begun(out, environment)
-    while processes[0].poll() is None and not moment(out):
+    while processes[0].poll() is None and not evaluated(out, iteration):
         time.sleep(0.0005)
     processes[which].send_signal(signal.SIGKILL)
     ended(processes)
@@ -86,7 +79,7 @@ def whole(tmp_path_factory, environment):
 
 
 def test_two_processes_give_the_results_of_one(tmp_path, environment, whole):
-    alone = finished(RUN, tmp_path / "alone", environment)
+    alone = finished(RUN, tmp_path / "alone", environment=environment)
     (metrics, events, _, _), (others, other_events, _, _) = outcome(alone), outcome(whole)
     assert events == other_events
     for line, other in zip(metrics, others, strict=True):
@@ -99,7 +92,7 @@ def test_two_processes_give_the_results_of_one(tmp_path, environment, whole):
 def test_run_of_two_processes_of_which_one_was_killed_ends_with_the_same_bits(
     tmp_path, environment, whole
 ):
-    assert with_one_killed(tmp_path / "run", environment, 1, evaluated(20))
+    assert with_one_killed(tmp_path / "run", environment, 1, 20)
     assert outcome(together(tmp_path / "run", environment)) == outcome(whole)
 
 
@@ -109,8 +102,8 @@ def test_ten_kills_of_either_process_at_random_change_no_bit(tmp_path, environme
     kills = 0
     for number in range(10):
         out = tmp_path / str(number)
-        moment = evaluated(5 * draw.randrange(0, 13))
-        kills += with_one_killed(out, environment, draw.randrange(2), moment)
+        iteration = 5 * draw.randrange(0, 13)
+        kills += with_one_killed(out, environment, draw.randrange(2), iteration)
         assert outcome(together(out, environment)) == outcome(whole), f"kill {number}"
     print(f"\n{kills} kills")
     assert kills >= 8

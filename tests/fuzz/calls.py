@@ -19,8 +19,11 @@ from tests.fuzz.mutations import HOSTILE, spoiled, spoiled_json
 from tests.fuzz.tables import frame_of, small
 
 import taskmix
+from taskmix.experiments import METHODS
 from taskmix.experiments.group import shapes_of
 from taskmix.experiments.launching import Launcher
+from taskmix.experiments.settings_json import learner_from_json
+from taskmix.training.run_folder import as_json as as_described
 from taskmix.training.step import step
 
 CALL = "call.json"
@@ -170,6 +173,52 @@ def _several(value: Any) -> bool:
     return isinstance(value, list | tuple)
 
 
+# Descriptions of learners
+
+
+@cache
+def _descriptions() -> list[Any]:
+    """Of every method, on regression and with small networks."""
+    small = taskmix.Regression(hidden=(2,), adaptation=taskmix.Adaptation(steps=1)).shared()
+    recipes = [
+        recipe
+        for method in METHODS.values()
+        for recipe in (method.recipe, method.paper)
+        if recipe is not None and not method.classes_only
+    ]
+    return [as_described(recipe.build(small)) for recipe in recipes]
+
+
+def _good_descriptions() -> Files:
+    return {CALL: as_json(_descriptions())}
+
+
+def _describe(folder: Path) -> None:
+    """Those that are as they were are built; of the others the shapes of a prediction are asked."""
+    given = _call_of(folder)
+    if not isinstance(given, list):
+        return
+    stream = taskmix.streams.regression(("linear",), (2,), tasks=2)
+    batch = stream.batch(jax.random.key(0), 0)
+    for one in given:
+        learner = learner_from_json(one)
+        if one in _descriptions():
+            continue
+        try:
+            state = jax.eval_shape(lambda: learner.init(jax.random.key(0), batch))  # noqa: B023
+            task = batch.task(0)
+            jax.eval_shape(learner.predict, state, task.support, task.query.x, batch.hints)
+        except Exception as error:
+            # As the reader of models has it, which says so in one line.
+            raise ValueError(str(error) or type(error).__name__) from None
+
+
+def _spoiled_description(good: Files, name: str, draw: random.Random) -> Files:
+    every = json.loads(good[name])
+    at = draw.randrange(len(every))
+    return {name: as_json([*every[:at], spoiled_json(every[at], draw), *every[at + 1 :]])}
+
+
 # Live learners
 
 
@@ -243,6 +292,7 @@ CALL_TARGETS = {
     "arrays": Target(_good_arrays, _predict_arrays, _signed),
     "batch": Target(_good_batch, _step_batch, _signed),
     "settings": Target(_good_settings, _fit_settings, _signed),
+    "described": Target(_good_descriptions, _describe, _spoiled_description),
     "live": Target(_good_live, _go_on_live, _signed_live),
     "options": Target(_good_options, _launch, _spoiled_options),
 }

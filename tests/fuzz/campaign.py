@@ -1,6 +1,8 @@
 """``python -m tests.fuzz``: spoil files for as long as one likes, and keep what breaks a reader."""
 
+import contextlib
 import dataclasses
+import json
 import random
 import tempfile
 import time
@@ -9,6 +11,8 @@ from pathlib import Path
 from tests.fuzz.files import Files, spoiled_files, write
 from tests.fuzz.targets import TARGETS, read
 from tests.hostile.limits import Limited
+
+TRIED = "tried.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,25 +43,41 @@ def case(limited: Limited, target: str, good: Files, number: int) -> Finding | N
     return Finding(target, number, what, files) if what else None
 
 
-def campaign(names: list[str], minutes: float, first: int, findings: Path) -> int:
-    """Cases until the time is over, which all targets share; how many findings there are."""
+def campaign(names: list[str], minutes: float, findings: Path) -> int:
+    """Cases that were not tried yet, until so many minutes were computed, which all targets share.
+
+    How many there were is kept beside the findings, so that another campaign goes on there.
+    """
     good = {name: TARGETS[name].good() for name in names}
-    done, spent = dict.fromkeys(names, 0), dict.fromkeys(names, 0.0)
+    tried = _tried(findings)
+    spent = dict.fromkeys(names, 0.0)
     seen: set[str] = set()
-    stop = time.monotonic() + 60 * minutes
-    with Limited() as limited:
-        while (began := time.monotonic()) < stop:
+    with Limited() as limited, contextlib.suppress(KeyboardInterrupt):
+        while sum(spent.values()) < 60 * minutes:
             name = min(names, key=spent.__getitem__)
-            found = case(limited, name, good[name], first + done[name])
-            done[name] += 1
-            spent[name] += time.monotonic() - began
+            before = time.process_time() + limited.computed
+            number, seconds = tried.get(name, (0, 0.0))
+            found = case(limited, name, good[name], int(number))
+            took = time.process_time() + limited.computed - before
+            spent[name] += took
+            tried[name] = (int(number) + 1, seconds + took)
             if found and (kind := name + found.what.strip().splitlines()[-1]) not in seen:
                 seen.add(kind)
                 _keep(found, findings)
-    for name in names:
-        print(f"{name}: {done[name]} cases from {first} on")
-    print(f"findings: {len(seen)}")
+            (findings / TRIED).write_text(json.dumps(tried, indent=1))
+    for name, (cases, seconds) in sorted(tried.items()):
+        print(f"{name}: {cases} cases, {seconds / 60:.1f} minutes")
+    total = sum(cases for cases, _ in tried.values()), sum(took for _, took in tried.values())
+    print(f"all campaigns: {total[0]} cases, {total[1] / 60:.1f} minutes of computing")
+    print(f"findings of this one: {len(seen)}")
     return len(seen)
+
+
+def _tried(findings: Path) -> dict[str, tuple[int, float]]:
+    """Cases and seconds of computing per target, of earlier campaigns."""
+    findings.mkdir(parents=True, exist_ok=True)
+    path = findings / TRIED
+    return json.loads(path.read_text()) if path.exists() else {}
 
 
 def _keep(found: Finding, findings: Path) -> None:

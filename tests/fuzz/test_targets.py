@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.fuzz.calls import CALL_TARGETS
-from tests.fuzz.campaign import case
+from tests.fuzz.campaign import Finding, campaign, case
 from tests.fuzz.files import write
 from tests.fuzz.mutations import HOSTILE, spoiled_json
 from tests.fuzz.tables import TABLE_TARGETS
@@ -65,3 +65,18 @@ def test_spoiling_leaves_what_is_hostile_as_it_was():
     for _ in range(2000):
         spoiled_json({"a": [1, 2, {"b": "c"}], "d": None}, draw)
     assert repr(HOSTILE) == before
+
+
+def test_campaign_goes_on_after_the_cases_of_the_one_before(tmp_path, monkeypatch):
+    tried = []
+
+    def read(limited, target, good, number):
+        tried.append(number)
+        limited.computed += 1.0
+        return Finding(target, number, "ValueError: 3", {"a": b""}) if number == 2 else None
+
+    monkeypatch.setattr("tests.fuzz.campaign.case", read)
+    assert campaign(["folder"], 2.5 / 60, tmp_path) == 1
+    assert campaign(["folder"], 1.5 / 60, tmp_path) == 0
+    assert tried == [0, 1, 2, 3, 4]
+    assert (tmp_path / "folder-2" / "what.txt").read_text() == "ValueError: 3"

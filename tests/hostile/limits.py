@@ -32,6 +32,8 @@ class Limited:
         self._cache = tempfile.TemporaryDirectory()
         self._process: Any = None
         self._connection: Any = None
+        self.computed = 0.0
+        """Seconds of computing of all calls so far."""
 
     def __enter__(self) -> "Limited":
         return self
@@ -58,10 +60,12 @@ class Limited:
         while not self._connection.poll(0.2):
             computed = self._computed()
             if computed > last:
+                self.computed += computed - last
                 last, since = computed, time.monotonic()
             if computed - before > SECONDS or time.monotonic() - since > PATIENCE:
                 self._end()
                 return f"more than {SECONDS} s of computing, or {PATIENCE} s of waiting"
+        self.computed += max(self._computed() - last, 0.0)
         try:
             return self._connection.recv()
         except EOFError:

@@ -18,6 +18,17 @@ from tests.hostile.conftest import quietly
 from tests.hostile.limits import command
 
 import taskmix
+from taskmix import (
+    PLATIPUS,
+    VCBML,
+    VCL,
+    CalibratedGradient,
+    Encoder,
+    Matching,
+    MetaLSTM,
+    MTNet,
+    Versa,
+)
 from taskmix.experiments.settings_json import learner_from_json
 from taskmix.names import unknown
 from taskmix.reporting import read_run
@@ -136,6 +147,28 @@ def test_lists_and_parts_of_a_description_are_counted_before_anything_is_built()
         learner_from_json({"type": "MAML", "model": {"hidden": [2] * 65}})
     with pytest.raises(ValueError, match="more parts"):
         learner_from_json(nested(70))
+
+
+@pytest.mark.parametrize("value", [10**12, 501, 0, 10**400], ids=["12", "501", "0", "400"])
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [
+        (Encoder, "blocks"),
+        (CalibratedGradient, "parts"),
+        (Matching, "reads"),
+        (MetaLSTM, "updates"),
+        (MTNet, "samples"),
+        (PLATIPUS, "samples"),
+        (VCL, "test_samples"),
+        (VCBML, "test_samples"),
+        (Versa, "samples"),
+        (Versa, "blocks"),
+    ],
+)
+def test_what_a_prediction_repeats_has_a_bound(part, name, value):
+    """A description of a few bytes could ask for programs, draws and powers without end."""
+    with pytest.raises(ValueError, match=f"{name} is .*must be 1 to 500"):
+        part(**{name: value})
 
 
 def lines(path) -> list[dict]:

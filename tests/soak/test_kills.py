@@ -2,7 +2,9 @@
 
     pytest -m soak tests/soak/test_kills.py -s
 
-prints how many were killed. TASKMIX_SOAK_SHARE=0.25 takes every fourth moment only.
+prints how many were killed. What a kill leaves behind is what is on the disk at that moment. So
+one run is killed at several moments: at each it is stopped (SIGSTOP), which halts every thread of
+it, its folder is copied, and it goes on; at the last it is killed.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
+import jax
 import pytest
 from safetensors.numpy import load_file
 
@@ -28,7 +32,6 @@ MAML = (
     *("--lengths", "60", "40", "--tasks", "2", "--hidden", "4", "--adaptation.steps", "1"),
     *("--evaluate-every", "5", "--test-tasks", "3", *OFTEN),
 )
-SHARE = float(os.environ.get("TASKMIX_SOAK_SHARE", "1"))
 REGRESSION = (
     *("run", "regression", "--families", "polynomial", "sinusoid", "--lengths", "300", "200"),
     *("--hidden", "16", "--reservoir", "40", "--reference", "40", "--capacity", "4"),
@@ -40,114 +43,136 @@ IMAGES = (
     *("--size", "16", "--width", "4", "--tasks", "2", "--query", "2", "--adaptation.steps", "1"),
     *("--test-query", "2", "--test-tasks", "3", "--evaluate-every", "5", *OFTEN),
 )
+COMMANDS = """
+import sys
+from taskmix.cli import main
+for out in sys.argv[1:]:
+    if code := main([*{command!r}, "--out", out]):
+        sys.exit(code)
+"""
 TABLE = """
 import sys, taskmix as tm
 from taskmix.tables.example import heaters
 small = {"capacity": 2, "reservoir": 20, "reference": 20}
 columns = {"task": "run", "target": "degrees", "time": "run", "split": "random", "support": 5}
 often = tm.Keeping(checkpoint_iterations=1)
-tm.run_table(heaters(runs=200), sys.argv[1], keeping=often, hidden=(8,), settings=small, **columns)
+for out in sys.argv[1:]:
+    tm.run_table(heaters(runs=200), out, keeping=often, hidden=(8,), settings=small, **columns)
 """
 """Every wave of tasks ends with a checkpoint."""
 LIVE = """
 import sys, jax, taskmix as tm
 from pathlib import Path
-stream = tm.streams.regression(("polynomial", "sinusoid"), (150, 150), tasks=4)
+stream = tm.streams.regression(("polynomial", "sinusoid"), (60, 60), tasks=4)
+batch = jax.jit(stream.batch)
 head = tm.BayesianHead(tm.MLP(hidden=(8,), outputs=8, activation="tanh"), width=8)
 learner = tm.OnlineMixture(head, capacity=2, reservoir=20, reference=20)
-out = Path(sys.argv[1])
-live = tm.Live.load(learner, out) if (out / "checkpoints").is_dir() else tm.Live(learner)
-while live.batches < 300:
-    live.learn(stream.batch(jax.random.key(0), live.batches))
-    if live.batches % 5 == 0:
-        live.save(out)
-(out / "ended").touch()
+for out in map(Path, sys.argv[1:]):
+    live = tm.Live.load(learner, out) if (out / "checkpoints").is_dir() else tm.Live(learner)
+    while live.batches < 120:
+        live.learn(batch(jax.random.key(0), live.batches))
+        if live.batches % 5 == 0:
+            live.save(out)
+    (out / "ended").touch()
 """
 TIMES = ("seconds", "iterations_per_second")
+EACH = 20
+"""Moments of one run."""
 
-Moment = Callable[[Path], bool]
+
+class Moment(NamedTuple):
+    """When a run has come so far; if asked for, while it writes the checkpoint after that."""
+
+    after: int
+    """An iteration in ``metrics.jsonl``, or the number of a checkpoint."""
+    seconds: float = 0.0
+    """After which it is looked for something to stop."""
+    writing: bool = False
+
+    def reached(self, out: Path, come: Callable[[Path, int], bool]) -> bool:
+        return come(out, self.after) and (not self.writing or bool(unfinished(out)))
+
+
+def unfinished(out: Path) -> list[str]:
+    """Folders of checkpoints that have no final name yet."""
+    return [n for n in _listed(out / "checkpoints") if n.endswith(".partial")]
+
+
+def shared(tmp_path_factory) -> dict[str, str]:
+    """An environment whose processes share what is compiled; they would do little else."""
+    kept = jax.config.jax_compilation_cache_dir or tmp_path_factory.mktemp("cache")
+    return {
+        **os.environ,
+        "JAX_COMPILATION_CACHE_DIR": str(kept),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
 
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory):
-    """All processes share what is compiled; otherwise they would do little else."""
-    return {
-        **os.environ,
-        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("cache")),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-    }
+    return shared(tmp_path_factory)
 
 
-def command(arguments, out: Path) -> list:
-    """A command of taskmix, or a script that is given the folder."""
-    if isinstance(arguments, str):
-        return [sys.executable, "-c", arguments, out]
-    return [*COMMAND, *arguments, "--out", out]
+def script(arguments, *outs: Path) -> list:
+    """A command of taskmix, or a script, for one folder after the other in one process."""
+    text = arguments if isinstance(arguments, str) else COMMANDS.format(command=list(arguments))
+    return [sys.executable, "-c", text, *outs]
 
 
-def finished(arguments, out: Path, environment) -> Path:
-    subprocess.run(command(arguments, out), env=environment, check=True, capture_output=True)
-    return out
+def finished(arguments, *outs: Path, environment) -> Path:
+    """The last of the folders; what is traced for the first serves all of them."""
+    ended = subprocess.run(script(arguments, *outs), env=environment, capture_output=True)
+    assert ended.returncode == 0, ended.stderr.decode()[-2000:]
+    return outs[-1]
 
 
-def killed(arguments, out: Path, environment, moment: Moment) -> bool:
-    """Kill a run at a moment; whether it came to that before the end."""
+def killed(arguments, moments: list[Moment], folder: Path, come, environment) -> list[Path]:
+    """Folders of a run as a kill leaves them at each of the moments it came to."""
+    out, left = folder / "running", []
     process = subprocess.Popen(
-        command(arguments, out),
+        script(arguments, out),
         env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    while process.poll() is None and not moment(out):
-        time.sleep(0.0005)
-    process.send_signal(signal.SIGKILL)
-    return process.wait() == -signal.SIGKILL
+    for number, moment in enumerate(moments):
+        while process.poll() is None and not come(out, moment.after):
+            time.sleep(0.002)
+        time.sleep(moment.seconds)
+        while process.poll() is None and not moment.reached(out, come):
+            time.sleep(0.0002)
+        copy = folder / f"{folder.name}-{number}"
+        if number == len(moments) - 1:
+            process.kill()
+            if process.wait() == -signal.SIGKILL:
+                left.append(out.rename(copy))
+        elif process.poll() is None:
+            process.send_signal(signal.SIGSTOP)
+            _, how = os.waitpid(process.pid, os.WUNTRACED)
+            if not os.WIFSTOPPED(how):
+                break
+            left.append(shutil.copytree(out, copy))
+            process.send_signal(signal.SIGCONT)
+    return left
 
 
-def evaluated(iteration: int) -> Moment:
-    """As soon as that iteration stands in ``metrics.jsonl``."""
-    word = f'{{"iteration": {iteration},'.encode()
-    return lambda out: _exists(out / "metrics.jsonl") and word in _read(out / "metrics.jsonl")
+def evaluated(out: Path, iteration: int) -> bool:
+    """Whether that iteration stands in ``metrics.jsonl``."""
+    return f'{{"iteration": {iteration},'.encode() in _read(out / "metrics.jsonl")
 
 
-def in_the_middle_of_a_checkpoint(count: int) -> Moment:
-    """While a checkpoint is written: the so-manieth folder that has no final name yet."""
-    seen: set[str] = set()
-
-    def moment(out: Path) -> bool:
-        if (out / "checkpoints").is_dir():
-            seen.update(n for n in os.listdir(out / "checkpoints") if n.endswith(".partial"))
-        return len(seen) >= count
-
-    return moment
+def checkpointed(out: Path, count: int) -> bool:
+    """Whether there is a checkpoint of that number, or a later one."""
+    return any(n.isdigit() and int(n) >= count for n in _listed(out / "checkpoints"))
 
 
-def after(seconds: float) -> Moment:
-    """So long after the first evaluation."""
-    began: list[float] = []
-
-    def moment(out: Path) -> bool:
-        if not began and _exists(out / "metrics.jsonl") and _read(out / "metrics.jsonl"):
-            began.append(time.monotonic())
-        return bool(began) and time.monotonic() - began[0] > seconds
-
-    return moment
-
-
-def checkpointed(count: int) -> Moment:
-    """As soon as there is a checkpoint of that number, or a later one."""
-
-    def moment(out: Path) -> bool:
-        if not (out / "checkpoints").is_dir():
-            return False
-        return any(n.isdigit() and int(n) >= count for n in os.listdir(out / "checkpoints"))
-
-    return moment
-
-
-def _exists(path: Path) -> bool:
-    return path.exists()
+def _listed(path: Path) -> list[str]:
+    try:
+        return os.listdir(path)
+    except FileNotFoundError:
+        return []
 
 
 def _read(path: Path) -> bytes:
@@ -174,47 +199,16 @@ def without_times(content: dict) -> dict:
     return {name: value for name, value in content.items() if name not in TIMES}
 
 
-def duration(arguments, out: Path, environment) -> float:
-    """Seconds of training once everything is compiled."""
-    lines = (finished(arguments, out, environment) / "metrics.jsonl").read_text().splitlines()
-    return json.loads(lines[-1])["seconds"] - json.loads(lines[0])["seconds"]
+def outcome_of_table(out: Path) -> dict[str, bytes]:
+    names = ("result.json", "tasks.csv", "predictions.csv", "support.csv")
+    return {name: (out / name).read_bytes() for name in names} | {
+        path.name: path.read_bytes() for path in (out / "model").iterdir()
+    }
 
 
-def share_of(cases: list) -> list:
-    return cases[:: max(round(1 / SHARE), 1)]
-
-
-def assert_survives(
-    arguments, moments: list[Moment], whole: Path, folder: Path, environment, outcome=outcome
-):
-    before, times = outcome(whole), 0
-    moments = share_of(moments)
-    for number, moment in enumerate(moments):
-        out = folder / str(number)
-        times += killed(arguments, out, environment, moment)
-        assert outcome(finished(arguments, out, environment)) == before, f"moment {number}"
-    print(f"\n{times} kills at {len(moments)} moments")
-    assert times >= 0.8 * len(moments), "too many runs had ended before they could be killed"
-
-
-def test_run_that_was_killed_ends_as_if_it_had_not_been(tmp_path, environment):
-    whole = finished(MAML, tmp_path / "whole", environment)
-    assert_survives(MAML, [evaluated(35)], whole, tmp_path, environment)
-
-
-@pytest.mark.soak
-def test_regression_survives_forty_kills(tmp_path, environment):
-    whole = finished(REGRESSION, tmp_path / "whole", environment)
-    spawns = json.loads((whole / "summary.json").read_text())["spawns"]
-    assert spawns, "no cluster was opened, so nothing can be killed around it"
-    seconds = duration(REGRESSION, tmp_path / "timed", environment)
-    draw = random.Random(0)
-    around = [
-        evaluated(20 * (spawn // 20) + offset) for spawn in spawns[:2] for offset in (-20, 0, 20)
-    ]
-    writing = [in_the_middle_of_a_checkpoint(draw.randrange(1, 40)) for _ in range(10)]
-    anywhere = [after(draw.random() * 0.8 * seconds) for _ in range(30 - len(around))]
-    assert_survives(REGRESSION, around + writing + anywhere, whole, tmp_path, environment)
+def outcome_of_live(out: Path) -> dict[str, bytes]:
+    arrays = load_file(max((out / "checkpoints").iterdir()) / "checkpoint.safetensors")
+    return {name: array.tobytes() for name, array in arrays.items()}
 
 
 def damaged(out: Path, kind: str) -> None:
@@ -242,59 +236,111 @@ FLIPPED = ("0.001", "0.25", "0.5", "0.75", "0.999")
 """Where a bit of the arrays is another one, as a share of their bytes."""
 
 
+class Suite(NamedTuple):
+    """What is run, how far it has come, what it leaves, and the length of its stream."""
+
+    arguments: tuple[str, ...] | str
+    come: Callable[[Path, int], bool]
+    outcome: Callable[[Path], object]
+    step: int
+    """Between two evaluations, or two checkpoints."""
+    stop: int
+
+
+SUITES = {
+    "maml": Suite(MAML, evaluated, outcome, 5, 95),
+    "regression": Suite(REGRESSION, evaluated, outcome, 20, 480),
+    "images": Suite(IMAGES, evaluated, outcome, 5, 95),
+    "table": Suite(TABLE, checkpointed, outcome_of_table, 1, 36),
+    "live": Suite(LIVE, checkpointed, outcome_of_live, 5, 115),
+}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, environment):
+    """Runs that nobody interrupts, each made once."""
+    made: dict[str, Path] = {}
+
+    def of(name: str) -> Path:
+        if name not in made:
+            out = tmp_path_factory.mktemp("whole") / name
+            made[name] = finished(SUITES[name].arguments, out, environment=environment)
+        return made[name]
+
+    return of
+
+
+def drawn(suite: Suite, count: int, writing: int, seed: int) -> list[Moment]:
+    """Anywhere in the stream, so many of them while a checkpoint is written."""
+    draw = random.Random(seed)
+    steps = suite.stop // suite.step
+    return [
+        Moment(suite.step * draw.randrange(steps), draw.random() * 0.02, number < writing)
+        for number in range(count)
+    ]
+
+
+def assert_survives(name: str, moments: list[Moment], whole, folder: Path, environment) -> None:
+    suite = SUITES[name]
+    before, left = suite.outcome(whole(name)), []
+    runs = -(-len(moments) // EACH)
+    for number in range(runs):
+        # Every run has moments from everywhere, one after the other.
+        some = sorted(moments)[number::runs]
+        place = folder / f"run-{number}"
+        place.mkdir()
+        left += killed(suite.arguments, some, place, suite.come, environment)
+    torn = sum(bool(unfinished(out)) for out in left)
+    finished(suite.arguments, *left, environment=environment)
+    for out in left:
+        assert suite.outcome(out) == before, out.name
+    print(f"\n{name}: {len(left)} of {len(moments)} moments, {torn} with half a checkpoint")
+    assert len(left) >= 0.8 * len(moments), "too many moments came after the end"
+    assert torn or not any(moment.writing for moment in moments), "no checkpoint was torn"
+
+
+def test_run_that_was_killed_ends_as_if_it_had_not_been(tmp_path, environment, whole):
+    assert_survives("maml", [Moment(35), Moment(60)], whole, tmp_path, environment)
+
+
 @pytest.mark.soak
-def test_images_survive_ten_kills(tmp_path, environment):
-    whole = finished(IMAGES, tmp_path / "whole", environment)
-    seconds = duration(IMAGES, tmp_path / "timed", environment)
-    draw = random.Random(1)
-    moments = [after(draw.random() * 0.8 * seconds) for _ in range(7)]
-    moments += [in_the_middle_of_a_checkpoint(draw.randrange(1, 15)) for _ in range(3)]
-    assert_survives(IMAGES, moments, whole, tmp_path, environment)
-
-
-def outcome_of_table(out: Path) -> dict[str, bytes]:
-    names = ("result.json", "tasks.csv", "predictions.csv", "support.csv")
-    return {name: (out / name).read_bytes() for name in names} | {
-        path.name: path.read_bytes() for path in (out / "model").iterdir()
-    }
-
-
-def outcome_of_live(out: Path) -> dict[str, bytes]:
-    arrays = load_file(max((out / "checkpoints").iterdir()) / "checkpoint.safetensors")
-    return {name: array.tobytes() for name, array in arrays.items()}
+def test_regression_survives_forty_kills(tmp_path, environment, whole):
+    spawns = json.loads((whole("regression") / "summary.json").read_text())["spawns"]
+    assert spawns, "no cluster was opened, so nothing can be killed around it"
+    around = [
+        Moment(20 * (spawn // 20) + offset) for spawn in spawns[:2] for offset in (-20, 0, 20)
+    ]
+    anywhere = drawn(SUITES["regression"], 40 - len(around), 10, 0)
+    assert_survives("regression", around + anywhere, whole, tmp_path, environment)
 
 
 @pytest.mark.soak
-def test_a_table_survives_twenty_kills(tmp_path, environment):
-    whole = finished(TABLE, tmp_path / "whole", environment)
-    draw = random.Random(2)
-    moments = [checkpointed(draw.randrange(1, 36)) for _ in range(12)]
-    moments += [in_the_middle_of_a_checkpoint(draw.randrange(1, 36)) for _ in range(8)]
-    assert_survives(TABLE, moments, whole, tmp_path, environment, outcome_of_table)
+@pytest.mark.parametrize(
+    ("name", "count", "writing"), [("images", 10, 3), ("table", 20, 8), ("live", 10, 4)]
+)
+def test_everything_else_survives_ten_or_twenty_kills(
+    tmp_path, environment, whole, name, count, writing
+):
+    moments = drawn(SUITES[name], count, writing, count)
+    assert_survives(name, moments, whole, tmp_path, environment)
 
 
 @pytest.mark.soak
-def test_a_live_learner_survives_ten_kills(tmp_path, environment):
-    whole = finished(LIVE, tmp_path / "whole", environment)
-    draw = random.Random(3)
-    moments = [checkpointed(draw.randrange(5, 280)) for _ in range(6)]
-    moments += [in_the_middle_of_a_checkpoint(draw.randrange(1, 50)) for _ in range(4)]
-    assert_survives(LIVE, moments, whole, tmp_path, environment, outcome_of_live)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("name", ["regression", "table", "live"])
-def test_damaged_checkpoints_cost_the_way_from_the_one_before(tmp_path, environment, name):
+@pytest.mark.parametrize(
+    ("name", "moment"),
+    [("regression", Moment(300)), ("table", Moment(20)), ("live", Moment(60))],
+)
+def test_damaged_checkpoints_cost_the_way_from_the_one_before(
+    tmp_path, environment, whole, name, moment
+):
     """Of a learner with reservoirs: a run, a table, a live learner; five ways and five bits."""
-    arguments, moment, result = {
-        "regression": (REGRESSION, evaluated(300), outcome),
-        "table": (TABLE, checkpointed(20), outcome_of_table),
-        "live": (LIVE, checkpointed(100), outcome_of_live),
-    }[name]
-    before = result(finished(arguments, tmp_path / "whole", environment))
-    assert killed(arguments, tmp_path / "killed", environment, moment)
-    for number, kind in enumerate(share_of([*DAMAGE, *FLIPPED])):
-        out = tmp_path / str(number)
-        shutil.copytree(tmp_path / "killed", out)
-        damaged(out, kind)
-        assert result(finished(arguments, out, environment)) == before, kind
+    suite = SUITES[name]
+    before = suite.outcome(whole(name))
+    (left,) = killed(suite.arguments, [moment], tmp_path, suite.come, environment)
+    outs = []
+    for kind in (*DAMAGE, *FLIPPED):
+        outs.append(shutil.copytree(left, tmp_path / kind))
+        damaged(outs[-1], kind)
+    finished(suite.arguments, *outs, environment=environment)
+    for out in outs:
+        assert suite.outcome(out) == before, out.name

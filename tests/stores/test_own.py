@@ -50,3 +50,23 @@ def test_folder_without_images_is_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="No images found"):
         store_of(tmp_path / "empty", 8)
+
+
+@pytest.mark.parametrize("why", ["nothing is kept", "others may write", "it is a link"])
+def test_store_is_kept_where_nobody_else_could_put_one(folder, tmp_path, monkeypatch, why):
+    """What others put in its place would be trained on."""
+    kept = tmp_path / "cache" / "stores"
+    kept.mkdir(parents=True)
+    if why == "nothing is kept":
+        monkeypatch.setenv("TASKMIX_CACHE", "off")
+    elif why == "others may write":
+        kept.chmod(0o777)
+    else:
+        kept.rmdir()
+        (tmp_path / "theirs").mkdir()
+        kept.symlink_to(tmp_path / "theirs")
+    found = store_of(folder, 8)
+    assert not found.resolve().is_relative_to(tmp_path)
+    assert found.parent.stat().st_mode & 0o777 == 0o700
+    assert found.parent.name != "taskmix", "anyone could make a folder of that name"
+    assert store_of(folder, 8) == found

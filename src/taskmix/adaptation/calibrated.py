@@ -14,6 +14,7 @@ from taskmix.adaptation.gradient import Gradient
 from taskmix.adaptation.means import query_result
 from taskmix.adaptation.task_model import Judgement, Predictive, TaskResult, over_rows
 from taskmix.likelihood import Categorical
+from taskmix.models import check_repeated
 from taskmix.tasks import Examples
 
 LEAST_FREEDOM = 2.1
@@ -58,6 +59,7 @@ class CalibratedGradient(Gradient):
     """Into how many parts a set of examples is cut."""
 
     def __post_init__(self) -> None:
+        check_repeated(parts=self.parts)
         if self.parts < 2:
             raise ValueError(f"parts is {self.parts}; it must be at least 2.")
 

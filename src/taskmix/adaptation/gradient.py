@@ -22,10 +22,8 @@ from taskmix.adaptation.means import (
 from taskmix.adaptation.task_model import Judgement, Predictive, TaskResult
 from taskmix.likelihood import Gaussian, Likelihood, masked_mean
 from taskmix.models import MLP, Model
+from taskmix.models.repeated import MOST
 from taskmix.tasks import Examples, TaskBatch
-
-MOST_STEPS = 500
-"""Every step is compiled on its own: more would take an hour before the first batch."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,8 +50,8 @@ class Adaptation:
     """Count inner gradients as constants, which saves second derivatives."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.steps <= MOST_STEPS:
-            raise ValueError(f"steps is {self.steps}; it must be 0 to {MOST_STEPS}.")
+        if not 0 <= self.steps <= MOST:
+            raise ValueError(f"steps is {self.steps}; it must be 0 to {MOST}.")
         for name in ("rate", "clip"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be positive.")

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Key, PyTree
 from taskmix.adaptation import annealed_optimiser
 from taskmix.baselines.metric import LOG_ZERO, MetricLearner, memberships
 from taskmix.baselines.single import check_positive
-from taskmix.models import LSTM
+from taskmix.models import LSTM, check_repeated
 from taskmix.models.lstm import LSTMParams, Memory
 from taskmix.tasks import Examples
 
@@ -62,7 +62,8 @@ class Matching(MetricLearner):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(scale=self.scale, reads=self.reads)
+        check_positive(scale=self.scale)
+        check_repeated(reads=self.reads)
 
     def optimiser(self) -> optax.GradientTransformation:
         return annealed_optimiser(self.meta_rate, self.anneal_over, optimiser=self.meta_optimiser)

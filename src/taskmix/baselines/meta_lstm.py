@@ -30,7 +30,7 @@ from taskmix.adaptation.means import task_weights
 from taskmix.baselines.single import Single, check_positive, query_info, single_prediction
 from taskmix.learner import Info, Prediction, Told, protected
 from taskmix.likelihood import Gaussian, Likelihood
-from taskmix.models import MLP, Model
+from taskmix.models import MLP, Model, check_repeated
 from taskmix.models.lstm import LSTM, LSTMParams, Memory
 from taskmix.tasks import Examples, Hints, TaskBatch
 
@@ -133,9 +133,8 @@ class MetaLSTM(Single):
 
     def __post_init__(self) -> None:
         check_positive(meta_rate=self.meta_rate, clip=self.clip, meta_clip=self.meta_clip)
-        for name in ("updates", "hidden"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        check_positive(hidden=self.hidden)
+        check_repeated(updates=self.updates)
 
     def init(self, key: Key[Array, ""], example: TaskBatch) -> MetaLSTMState:
         """A rule that starts near gradient descent with rate 0.01 and little decay."""

@@ -19,7 +19,7 @@ from taskmix.adaptation.means import task_weights
 from taskmix.baselines.maml import MAML, MAMLState
 from taskmix.baselines.single import single_info, single_prediction
 from taskmix.learner import Info, Prediction, protected
-from taskmix.models import Model, is_layer, units_of
+from taskmix.models import Model, check_repeated, is_layer, units_of
 from taskmix.tasks import Examples, Hints, TaskBatch
 
 
@@ -93,8 +93,7 @@ class MTNet(MAML):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.samples < 1:
-            raise ValueError(f"samples is {self.samples}; it must be at least 1.")
+        check_repeated(samples=self.samples)
 
     def init(self, key: Key[Array, ""], example: TaskBatch) -> MAMLState:
         params = self._network.init(key)

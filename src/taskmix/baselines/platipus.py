@@ -19,6 +19,7 @@ from taskmix.baselines.normal import DiagonalNormal
 from taskmix.baselines.single import single_info, single_prediction, size
 from taskmix.learner import Info, Prediction, protected
 from taskmix.likelihood import Gaussian, Likelihood
+from taskmix.models import check_repeated
 from taskmix.tasks import Examples, Hints, TaskBatch
 
 
@@ -66,8 +67,7 @@ class PLATIPUS(MAML):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.samples < 1:
-            raise ValueError(f"samples is {self.samples}; it must be at least 1.")
+        check_repeated(samples=self.samples)
         for name in ("kl_weight", "initial_rate"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be 0 or more.")

@@ -25,6 +25,7 @@ from taskmix.baselines.single import size
 from taskmix.learner import Info, Prediction, Told, protected
 from taskmix.mixture.responsibilities import mix, responsibilities
 from taskmix.mixture.update import weighted
+from taskmix.models import check_repeated
 from taskmix.tasks import Examples, Hints, TaskBatch
 
 
@@ -79,9 +80,9 @@ class VCBML(Initialisation):
             )
         if self.components < 2:
             raise ValueError(f"components is {self.components}; it must be at least 2.")
-        for name in ("phase_tasks", "samples", "test_samples"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        if self.phase_tasks < 1:
+            raise ValueError(f"phase_tasks is {self.phase_tasks}; it must be at least 1.")
+        check_repeated(samples=self.samples, test_samples=self.test_samples)
 
     def init(self, key: Key[Array, ""], example: TaskBatch) -> VCBMLState:
         means = jax.vmap(self.model.init)(jax.random.split(key, self.components))

@@ -18,6 +18,7 @@ from taskmix.baselines.maml import Initialisation, MAMLState
 from taskmix.baselines.normal import DiagonalNormal
 from taskmix.baselines.single import single_info, single_prediction
 from taskmix.learner import Info, Prediction, Told, protected
+from taskmix.models import check_repeated
 from taskmix.tasks import Examples, Hints, TaskBatch
 
 
@@ -60,9 +61,9 @@ class VCL(Initialisation):
             raise ValueError(
                 f"initial_log_variance is {self.initial_log_variance}; it must be finite."
             )
-        for name in ("phase_tasks", "samples", "test_samples"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        if self.phase_tasks < 1:
+            raise ValueError(f"phase_tasks is {self.phase_tasks}; it must be at least 1.")
+        check_repeated(samples=self.samples, test_samples=self.test_samples)
 
     def init(self, key: Key[Array, ""], example: TaskBatch) -> VCLState:
         posterior = DiagonalNormal.around(self.model.init(key), self.initial_log_variance)

@@ -21,7 +21,7 @@ from taskmix.baselines.metric import among_present, class_means, encoder_like, m
 from taskmix.baselines.single import Single, check_positive, query_info, single_prediction
 from taskmix.learner import Info, Prediction, Told, protected
 from taskmix.likelihood import Categorical, Gaussian, Likelihood, masked_mean
-from taskmix.models import MLP, Encoder, Model, outputs_of
+from taskmix.models import MLP, Encoder, Model, check_repeated, outputs_of
 from taskmix.models.mlp import Linear
 from taskmix.tasks import Examples, Hints, TaskBatch
 
@@ -114,7 +114,8 @@ class Versa(Single):
     told = Told.NOTHING
 
     def __post_init__(self) -> None:
-        check_positive(meta_rate=self.meta_rate, samples=self.samples)
+        check_positive(meta_rate=self.meta_rate)
+        check_repeated(samples=self.samples, blocks=self.blocks)
         if self.hidden is not None:
             check_positive(hidden=self.hidden)
         if not isinstance(self.likelihood, Gaussian | Categorical):

@@ -14,6 +14,7 @@ from taskmix.likelihood import Categorical
 from taskmix.stores.archives import open_source
 from taskmix.stores.decode import Shape, decode
 from taskmix.stores.layouts import SUFFIXES
+from taskmix.stores.prepare import SIZES
 
 TOGETHER = 200
 """Queries that are predicted in one call."""
@@ -140,4 +141,11 @@ def _shape_of(predictor: Predictor) -> tuple[int, int]:
             f"The model takes inputs of shape {tuple(shape[1:])}, not images with labels; train "
             f"one on images, for instance with the experiment few-shot."
         )
-    return shape[1], shape[3]
+    size, width, channels = shape[1:]
+    if size not in SIZES or width != size or channels not in (1, 3):
+        # Whatever a file says: every image is made as large.
+        raise ValueError(
+            f"The model takes images of {size} x {width} pixels with {channels} channels; they "
+            f"must be square, of {SIZES[0]} to {SIZES[-1]} pixels, grey or coloured."
+        )
+    return size, channels

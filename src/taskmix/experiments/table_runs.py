@@ -9,7 +9,7 @@ from typing import Any
 
 from taskmix.estimator import TableLearner
 from taskmix.experiments.group import Keeping
-from taskmix.files import explained, inside
+from taskmix.files import apart, explained, inside
 from taskmix.tables.example import example_table
 from taskmix.tables.keeping import Keeper, fingerprint
 from taskmix.tables.reading import Table, table_of
@@ -147,7 +147,8 @@ def predict_table(
     support, query
         Known rows of tasks, and rows to predict, as in ``TableLearner.predict``.
     out
-        File to write, one row per row of the query.
+        File to write, one row per row of the query; not one of those that are read, nor in the
+        folder of the model.
     level
         Probability that an interval should hold the target.
 
@@ -162,15 +163,15 @@ def predict_table(
     Traceback (most recent call last):
     ValueError: runs/none ...
     """
-    path = Path(model)
+    path, out = Path(model), apart(Path(out), model, support, query)
     if not is_table(path) and is_table(path / "model"):
         path = path / "model"
     found = load(path).predict(support, query).frame(level)
-    out = Path(out)
     with explained(f"write {out}"):
         out.parent.mkdir(parents=True, exist_ok=True)
-        if out.suffix == ".parquet":
-            found.write_parquet(out)
-        else:
-            found.write_csv(out)
+        with out.open("wb") as file:
+            if out.suffix == ".parquet":
+                found.write_parquet(file)
+            else:
+                found.write_csv(file)
     return out

@@ -14,6 +14,7 @@ from taskmix.models.model import is_layer as is_layer
 from taskmix.models.model import outputs_of as outputs_of
 from taskmix.models.model import parameter_count as parameter_count
 from taskmix.models.model import units_of as units_of
+from taskmix.models.repeated import check_repeated as check_repeated
 from taskmix.models.resnet12 import ResNet12 as ResNet12
 from taskmix.models.resnet12 import ResNetEncoder as ResNetEncoder
 from taskmix.registry import Registry

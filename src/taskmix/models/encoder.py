@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Key
 from taskmix.models.block import Statistics, normalised_maps
 from taskmix.models.convolution import convolve
 from taskmix.models.normalisation import Maps, Mask, checked_images
+from taskmix.models.repeated import check_repeated
 
 # PyTorch's default.
 EPSILON = 1e-5
@@ -50,9 +51,11 @@ class Encoder:
     """Whether a block has a bias and a scale beside its shift."""
 
     def __post_init__(self) -> None:
-        for name in ("channels", "filters", "blocks"):
+        for name in ("channels", "filters"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")
+        # Before 2 is raised to that power, which may have any number of digits.
+        check_repeated(blocks=self.blocks)
         if self.size < 2**self.blocks:
             raise ValueError(
                 f"size is {self.size}; {self.blocks} poolings halve it to nothing. "

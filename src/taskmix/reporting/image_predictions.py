@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from taskmix.experiments.image_predictions import LabelledPictures, labelled
 from taskmix.experiments.sharing import predictor_of
-from taskmix.files import explained, replace
+from taskmix.files import apart, explained, replace
 from taskmix.names import percent, printable
 from taskmix.reporting.style import FAINT, INK, SHADE, write_figure
 
@@ -40,7 +40,8 @@ def predict_images(
     query
         Folder with images to label.
     out
-        CSV file to write, a row per image; a contact sheet is written beside it.
+        CSV file to write, a row per image; a contact sheet is written beside it. Not in one of the
+        folders that are read.
 
     Returns
     -------
@@ -53,8 +54,10 @@ def predict_images(
     Traceback (most recent call last):
     ValueError: ...
     """
+    out = apart(Path(out), model, support, query)
+    if out.suffix == ".png":
+        raise ValueError(f"{out} is the name of the sheet; choose one that ends in .csv.")
     found = labelled(predictor_of(model), support, query)
-    out = Path(out)
     with explained(f"write {out}"):
         out.parent.mkdir(parents=True, exist_ok=True)
     replace(out, _table(found).encode(errors="replace"))

@@ -24,6 +24,8 @@ from taskmix.tables.result import TableResult
 from taskmix.training.run_folder import CHECKSUMS, COMMAND, CONFIG, EXAMPLES, read_command
 
 NAME = "report.html"
+PAGES = (".html", ".htm")
+"""What a report may take the place of."""
 SECONDS = 2.0
 """Between two looks at a folder that is watched."""
 
@@ -298,6 +300,10 @@ def _page(title: str, kind: str, sections: Sequence[Section], refresh: int) -> s
 
 
 def _write(content: str, path: Path) -> Path:
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; name a file to write.")
+    if path.exists() and path.suffix not in PAGES:
+        raise ValueError(f"{path} is there and no page; choose a name that ends in .html.")
     with explained(f"create {path.parent}"):
         path.parent.mkdir(parents=True, exist_ok=True)
     replace(path, content.encode())

@@ -8,7 +8,8 @@ from typing import Any
 import polars as pl
 
 from taskmix.files import inside, open_plain
-from taskmix.tables.reading import GZIP, OTHERS
+from taskmix.tables.faults import GZIP
+from taskmix.tables.reading import OTHERS
 from taskmix.tables.result import Estimate, Regime, TableAlarm, TableResult
 from taskmix.training.run_folder import read_json
 

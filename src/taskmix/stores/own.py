@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import hashlib
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from taskmix.compiled import cache_folder
+from taskmix.compiled import own_folder
 from taskmix.stores.archives import open_source
 from taskmix.stores.manifest import NAME as MANIFEST
 from taskmix.stores.prepare import Options, prepare_store
@@ -35,7 +38,8 @@ def store_of(
     -------
     Path
         A store. One that is made lies in the user's cache folder, by the place, names, sizes and
-        dates of the images, so that it is made again when these change.
+        dates of the images, so that it is made again when these change. Where nothing is kept, or
+        others could write to that folder, it is there for this process only.
 
     Examples
     --------
@@ -72,5 +76,13 @@ def _place(source: Path, size: int) -> Path:
             told.update(f"{name} {length} {changed}\n".encode(errors="surrogatepass"))
     if not source.is_dir():
         told.update(str(source.stat().st_mtime_ns).encode())
-    folder = cache_folder() or Path(tempfile.gettempdir(), "taskmix")
-    return folder / KEPT / f"{source.name or 'images'}-{told.hexdigest()[:16]}"
+    folder = own_folder(KEPT) or _for_this_process()
+    return folder / f"{source.name or 'images'}-{told.hexdigest()[:16]}"
+
+
+@functools.cache
+def _for_this_process() -> Path:
+    """A place that others know nothing of, which is gone in the end."""
+    folder = tempfile.mkdtemp(prefix="taskmix-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)

@@ -16,6 +16,7 @@ import polars as pl
 import polars.selectors as cs
 
 from taskmix.files import RATIO, most_unpacked
+from taskmix.tables.faults import GZIP, at_fault, opened
 from taskmix.tables.problems import TableError, problem
 
 ROWS = 1 << 16
@@ -39,7 +40,6 @@ OTHERS = {
 }
 """What people take for a CSV file, by its first bytes."""
 SEPARATORS = ",;\t|"
-GZIP = b"\x1f\x8b"
 MOST_COLUMNS = 1 << 14
 """Of a table, each of which is read and looked at."""
 NUMBER = 8
@@ -104,8 +104,11 @@ def table_of(source: Any, where: str = "the table") -> Table:
 
 def _file(path: Path) -> Table:
     if not path.is_file():
-        what = "it is a folder" if path.is_dir() else "there is no such file"
+        what = "it is no file" if path.exists() else "there is no such file"
+        what = "it is a folder" if path.is_dir() else what
         raise problem(str(path), f"{what}; give the path of a CSV or Parquet file.")
+    if not _is_text(path):
+        raise problem(str(path), "its path has bytes that are no text; rename it.")
     if not path.stat().st_size:
         raise problem(str(path), "the file is empty; it needs a heading and rows.")
     if path.suffix.lower() in (".parquet", ".pq"):
@@ -129,31 +132,17 @@ def _file(path: Path) -> Table:
         try:
             yield from _explained(lazy, str(path))
         except TableError as error:
-            raise _at_fault(path, len(names), separator) or error from None
+            raise at_fault(path, len(names), separator) or error from None
 
     return Table(str(path), names, read, again=True)
 
 
-def _at_fault(path: Path, columns: int, separator: str) -> TableError | None:
-    """The row of a CSV file that breaks its form, if there is one."""
-    row = 0
-    with _opened(path) as file:
-        reader = csv.reader(file, delimiter=separator, strict=True)
-        try:
-            for row, cells in enumerate(reader):
-                if len(cells) > columns:
-                    what = f"it has {len(cells)} values, the heading {columns} names."
-                    return problem(str(path), what, row=row)
-        except csv.Error:
-            what = "a quotation mark in it is not closed, or stands within a value."
-            return problem(str(path), what, row=row + 1)
-    return None
-
-
-def _opened(path: Path) -> Any:
-    with path.open("rb") as raw:
-        opener: Any = gzip.open if raw.read(2) == GZIP else open
-    return opener(path, "rt", encoding="utf-8-sig", errors="replace", newline="")
+def _is_text(path: Path) -> bool:
+    """Polars knows no other paths."""
+    try:
+        return bool(str(path).encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _check_packed(path: Path) -> None:
@@ -224,7 +213,7 @@ def _heading(path: Path) -> tuple[tuple[str, ...], str]:
     try:
         with path.open("rb") as raw:
             begins = raw.read(6)
-        with _opened(path) as file:
+        with opened(path) as file:
             line = file.readline(1 << 20)
     except (OSError, EOFError, zlib.error) as error:
         raise problem(str(path), f"it cannot be read ({_short(error)}).") from None
