@@ -144,13 +144,15 @@ def of_growth(found: dict[str, Any]) -> list[str]:
         "## How a step of the default learner grows",
         "",
         "`nonparametric` on the paper's regression, 10 tasks per batch and three clusters unless "
-        "said otherwise (`benchmarks/growth.py`). All clusters are in use by the recent past.",
+        "said otherwise (`benchmarks/growth.py`). Clusters are in use by the recent past, but for "
+        "the dormant ones.",
         "",
     ]
     if "failed" in found:
         return [*lines, f"Not measured: {found['failed']}", ""]
     titles = {
-        "clusters": "living clusters",
+        "clusters": "clusters in use",
+        "dormant": "dormant clusters beside three in use",
         "tasks": "tasks per batch",
         "width": "width of both hidden layers",
         "reservoir": "places of a reservoir",
@@ -163,13 +165,8 @@ def of_growth(found: dict[str, Any]) -> list[str]:
         first = found[kind][0]
         for entry in found[kind]:
             ratio = entry["median"] / first["median"]
-            size = entry["value"] / first["value"]
-            cells = (
-                str(entry["value"]),
-                spread(entry["times"]),
-                f"{ratio:.2f}",
-                f"{size:g} x the size",
-            )
+            size = f"{entry['value'] / first['value']:g} x the size" if first["value"] else ""
+            cells = (str(entry["value"]), spread(entry["times"]), f"{ratio:.2f}", size)
             lines.append(f"| {' | '.join(cells)} |")
         lines.append("")
     return [*lines, f"Peak memory of the process: {found['peak_memory'] / 2**20:.0f} MB.", ""]

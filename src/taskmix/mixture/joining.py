@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from taskmix.mixture.clusters import as_rows
 from taskmix.mixture.explaining import judge, of_inputs
 from taskmix.mixture.members import Member, of_living, row, with_row
 from taskmix.mixture.reference import Reference
@@ -54,7 +55,7 @@ def alternating(one: PyTree, other: PyTree) -> PyTree:
     """Even rows of one, odd rows of the other."""
 
     def chosen(even: Array, odd: Array) -> Array:
-        return even.at[1::2].set(odd[1::2])
+        return jnp.where(as_rows(jnp.arange(even.shape[0]) % 2 == 1, even), odd, even)
 
     return jax.tree.map(chosen, one, other)
 

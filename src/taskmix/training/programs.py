@@ -244,6 +244,8 @@ def _advance(
         one = partial(_iterate, learner, stream, iteration)
         return every_seed(learner, one)(keys, states)
 
+    # Traced once, for its shapes and for the loop.
+    iterate_all = jax.jit(iterate_all)
     _, given = jax.eval_shape(iterate_all, states, start)
     room = jax.tree.map(
         lambda leaf: jnp.zeros((leaf.shape[0], longest, *leaf.shape[1:]), leaf.dtype), given
