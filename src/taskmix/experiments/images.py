@@ -157,6 +157,10 @@ class ImageTasks:
             # Looks give a change away, and an encoder of one kind of images helps with the next.
             inherits=True,
             scouting=0,
+            # They also tell a copy which tasks are its own: it need not learn for long to part.
+            probation=150,
+            parting=6,
+            parting_updates=2,
             rule_updates=12 if self.shot == 1 else 8,  # as Ravi and Larochelle have it
             head="ridge-head",
         )

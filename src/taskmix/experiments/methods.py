@@ -85,7 +85,7 @@ def _online(**fixed: Any) -> Recipe:
         fixed,
         suggested={"reservoir": "kept", "reference": "kept"}
         | _REHEARSAL
-        | _taking("inherits", "scouting"),
+        | _taking("inherits", "scouting", "probation", "parting", "parting_updates"),
         instead={"gradient": "calibrated-gradient"},
         fitting=True,
     )

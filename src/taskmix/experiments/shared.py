@@ -56,6 +56,12 @@ class Shared:
     """Whether new clusters begin as the one in use is; None: as a learner likes."""
     scouting: int | None = None
     """Updates of a mixture's scout per batch; None: as a learner likes."""
+    probation: int | None = None
+    """Batches after which a mixture tries another candidate; None: as a learner likes."""
+    parting: int | None = None
+    """Batches in which one that is a copy parts from its parent; None: as a learner likes."""
+    parting_updates: int | None = None
+    """Updates of such a copy in each of them; None: as a learner likes."""
     rule_updates: int | None = None
     """Updates that a learned rule takes on a support set; None: as a learner likes."""
     warming: int | None = None

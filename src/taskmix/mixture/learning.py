@@ -24,9 +24,6 @@ LESSON = 0.2
 """Share of a batch that is a whole lesson; of less than that a cluster takes smaller steps."""
 STRANGE = 2.5
 """Lowness of its newest tasks, in deviations, from which on a cluster does not learn from them."""
-PARTING = 20
-"""Updates per batch of a copy that parts from its parent."""
-
 Trained = tuple[PyTree, PyTree, PyTree, Float[Array, ""]]
 """Parameters, optimiser state, averaged parameters and how many updates they had."""
 
@@ -64,13 +61,17 @@ def learned(
     hopeful = learner.worthy(state.trial, state.alarm, 0.5) | (raised & state.trial.is_new())
     hasty = jnp.append(~mature, hopeful)
     updates = jnp.where(hasty, learner.youth, 1) * learner.updates
-    updates = updates.at[-1].set(jnp.where(is_parting(learner, state), PARTING, updates[-1]))
+    parting = is_parting(learner, state)
+    updates = updates.at[-1].set(jnp.where(parting, learner.parting_updates, updates[-1]))
     updates = jnp.where(learns, updates, 0)
     touched = learns | jnp.any(held | sampled, axis=0)
 
     rows = jnp.arange(clusters + 1)
     keys = jax.vmap(lambda index: jax.random.split(jax.random.fold_in(key, index), 3))(rows)
     members = updated(learner, state.members, batch, credit, updates, keys[:, 0])
+    # Always true, and known only after the updates: what they read is not written before, and so
+    # stays where it is in memory.
+    held &= members.updates >= 0
     members = with_kept(learner, members, batch, seen.scores, held, sampled, keys[:, 1:])
     members = rescored(learner, state, members, touched)
     parts = jnp.concatenate([own, lessons[:, None], real[:, None]], axis=1)
@@ -78,7 +79,7 @@ def learned(
         state,
         members=members,
         age=state.age + jnp.where(learns, lesson(credit, real), 0)[:-1],
-        inputs=state.inputs.observe(*described(learner, batch), parts),
+        inputs=state.inputs.observe(seen.inputs, parts),
         progress=state.progress.observe(seen.judged.whole[:, :-1], own),
     )
 
