@@ -215,3 +215,4 @@ def test_a_registered_mixture_keeps_its_own_settings_where_the_experiment_has_no
     assert (seeing.rehearsed, seeing.inherits, seeing.scouting) == (4, True, 0)
     assert (usual.probation, usual.parting, usual.parting_updates) == (400, 15, 20)
     assert (seeing.probation, seeing.parting, seeing.parting_updates) == (150, 6, 2)
+    assert (usual.worth, usual.split_worth, seeing.worth, seeing.split_worth) == (6, 8, 4, 4)

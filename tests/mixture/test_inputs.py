@@ -1,3 +1,4 @@
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -6,7 +7,6 @@ import scipy.stats
 
 from taskmix.mixture.inputs import (
     BREADTH,
-    COMMON,
     LEAST_FREEDOM,
     MEMORY,
     PRIOR_TASKS,
@@ -62,11 +62,10 @@ def test_density_is_a_t_with_what_tasks_and_classes_tell_of_the_covariance(view)
     scatter, within = (
         np.asarray(leaf[:, view], np.float64) for leaf in (inputs.scatter, inputs.within)
     )
-    common = min(COMMON, 320)
     found = inputs.log_density(jnp.asarray(statistics), view)
     for row, count, freedom in ((0, 30, 120), (1, 50, 200)):
-        seen = common + freedom + count
-        whole = common * within[2] + freedom * within[row] + count * scatter[row]
+        seen = 320 + freedom + count
+        whole = 320 * within[2] + freedom * within[row] + count * scatter[row]
         spread = (1 + 1 / count) * covariance(whole / seen, seen)
         expected = student(statistics, inputs.mean[row, view], spread, seen)
         np.testing.assert_allclose(found[row], expected, rtol=1e-5)
@@ -122,6 +121,17 @@ def test_a_cluster_of_two_kinds_leaves_room_for_one_that_has_one_of_them():
     each, _ = pictures(rng, 50, kind=20.0)
     found = inputs.log_density(each.mean(axis=1), WHOLE)
     assert np.mean(found[:, 1] - found[:, 0]) > 3
+
+
+@pytest.mark.parametrize("view", [SUPPORT, WHOLE])
+def test_density_under_one_cluster_is_that_among_all(view):
+    statistics = jnp.array([[0.3, -0.7], [2.0, 0.1]])
+    inputs = known()
+    for one in (inputs, eqx.tree_at(lambda some: some.count, inputs, jnp.array([0.0, 50, 80]))):
+        found = one.log_density(statistics, view)
+        for index in (0, 1):
+            alone = one.log_density_of(statistics, view, jnp.asarray(index))
+            np.testing.assert_allclose(alone, found[:, index], rtol=1e-5)
 
 
 def test_before_anything_is_seen_nothing_is_said():

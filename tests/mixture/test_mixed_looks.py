@@ -13,7 +13,7 @@ from taskmix.likelihood import Categorical
 from taskmix.mixture import OnlineMixture
 from taskmix.tasks import Examples, TaskBatch
 
-WIDTH, CLASSES, BATCHES = 6, 5, 500
+WIDTH, CLASSES, BATCHES = 6, 5, 800
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +54,8 @@ LEARNER = OnlineMixture(
     probation=100,
     parting=6,
     parting_updates=1,
+    worth=4.0,
+    split_worth=4.0,
     capacity=4,
 )
 

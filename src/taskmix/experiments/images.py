@@ -23,7 +23,7 @@ from taskmix.experiments.image_families import (
     sources_of,
 )
 from taskmix.experiments.parts import Features, task_models
-from taskmix.experiments.shared import Shared
+from taskmix.experiments.shared import BY_LOOKS, Shared
 from taskmix.experiments.warm_up import warmed
 from taskmix.learner import Learner, State
 from taskmix.likelihood import Categorical
@@ -154,13 +154,7 @@ class ImageTasks:
             head_rate=self.head_rate,
             kept=KEPT,
             rehearsed=REHEARSED,
-            # Looks give a change away, and an encoder of one kind of images helps with the next.
-            inherits=True,
-            scouting=0,
-            # They also tell a copy which tasks are its own: it need not learn for long to part.
-            probation=150,
-            parting=6,
-            parting_updates=2,
+            **BY_LOOKS,
             rule_updates=12 if self.shot == 1 else 8,  # as Ravi and Larochelle have it
             head="ridge-head",
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from functools import partial
 
 import equinox as eqx
@@ -90,12 +89,12 @@ def births(
     state = dataclasses.replace(
         state, trial=dataclasses.replace(trial, tries=jnp.where(due, tries, trial.tries))
     )
-    init_key, *keys = jax.random.split(key, 3)
+    keys = jax.random.split(key, 3)
     # In two steps, so that no copy is made of what the clusters keep, which the first one reads.
-    propose = partial(proposed, learner, state, keys, sounded, forked)
+    propose = partial(proposed, learner, state, keys[1:], sounded, forked)
     trial = jax.lax.cond(due, propose, lambda: state.trial)
     state = dataclasses.replace(state, trial=trial)
-    again = partial(begun, learner, example=batch, key=init_key)
+    again = partial(begun, learner, example=batch, key=keys[0])
     return jax.lax.cond(due, again, lambda state: state, state), born, sounded | sudden
 
 
@@ -136,7 +135,7 @@ def promoted(learner: OnlineSettings, state: OnlineState) -> OnlineState:
 def proposed(
     learner: OnlineSettings,
     state: OnlineState,
-    keys: Sequence[Key[Array, ""]],
+    keys: Key[Array, " 2"],
     fresh: Bool[Array, ""],
     forked: Bool[Array, ""],
 ) -> Trial:

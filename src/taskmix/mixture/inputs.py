@@ -17,6 +17,7 @@ O. Ledoit, M. Wolf: A well-conditioned estimator for large-dimensional covarianc
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -24,14 +25,16 @@ import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Bool, Float, Int
 
+from taskmix.mixture.members import of_living
+
 MEMORY = 1000.0
 """Tasks over which a description is remembered."""
 PRIOR_VARIANCE = 1e-2
 """Of a statistic between tasks, before any are seen."""
 PRIOR_TASKS = 4.0
 """Tasks that this counts for."""
-COMMON = 400.0
-"""Degrees of freedom for which the covariance within all tasks counts in that of a cluster."""
+DEGREES = 4000.0
+"""Degrees of freedom of what classes tell that are remembered: those of as many tasks of five."""
 LEAST_FREEDOM = 3.0
 """Degrees of freedom before any task is seen; each adds one."""
 BREADTH = 4.0
@@ -87,32 +90,46 @@ class Inputs(eqx.Module):
         self, statistics: Float[Array, "*tasks statistics"], view: int
     ) -> Float[Array, "*tasks rows"]:
         """Of tasks' statistics under each row; one that has seen nothing is as the background."""
-        width = statistics.shape[-1]
-        if not width:
+        if not statistics.shape[-1]:
             return jnp.zeros((*statistics.shape[:-1], self.count.shape[0]))
-        common = jnp.minimum(COMMON, self.freedom[-1])
+        seen = self.count[:-1] > 0
+        clusters = of_living(partial(self._of_cluster, statistics, view), seen)
+        blank = self._blank(statistics, view)[..., None]
+        known = jnp.where(seen, jnp.moveaxis(clusters, 0, -1), blank)
+        return jnp.where(self.count[-1] > 0, jnp.concatenate([known, blank], axis=-1), 0)
 
-        def cluster(row: Inputs) -> Float[Array, "*tasks"]:
-            known = common + row.freedom + row.count
-            told = common * self.within[-1, view] + row.freedom * row.within[view]
-            covariance = (told + row.count * row.scatter[view]) / jnp.maximum(known, 1e-9)
-            return _student(
-                statistics - row.mean[view],
-                _shrunk(covariance, known),
-                1 + 1 / jnp.maximum(row.count, 0.5),
-                known,
-            )
+    def log_density_of(
+        self, statistics: Float[Array, "*tasks statistics"], view: int, index: Int[Array, ""]
+    ) -> Float[Array, "*tasks"]:
+        """The same under one row that is a cluster's."""
+        if not statistics.shape[-1]:
+            return jnp.zeros(statistics.shape[:-1])
+        own, blank = self._of_cluster(statistics, view, index), self._blank(statistics, view)
+        return jnp.where(self.count[-1] > 0, jnp.where(self.count[index] > 0, own, blank), 0)
 
-        rows = jax.tree.map(lambda leaf: leaf[:-1], self)
-        clusters = jnp.moveaxis(jax.lax.map(cluster, rows), 0, -1)
-        blank = _student(
+    def _of_cluster(
+        self, statistics: Float[Array, "*tasks statistics"], view: int, index: Int[Array, ""]
+    ) -> Float[Array, "*tasks"]:
+        row = jax.tree.map(lambda leaf: leaf[index], self)
+        known = self.freedom[-1] + row.freedom + row.count
+        told = self.freedom[-1] * self.within[-1, view] + row.freedom * row.within[view]
+        covariance = (told + row.count * row.scatter[view]) / jnp.maximum(known, 1e-9)
+        return _student(
+            statistics - row.mean[view],
+            _shrunk(covariance, known),
+            1 + 1 / jnp.maximum(row.count, 0.5),
+            known,
+        )
+
+    def _blank(
+        self, statistics: Float[Array, "*tasks statistics"], view: int
+    ) -> Float[Array, "*tasks"]:
+        return _student(
             statistics - self.mean[-1, view],
             _shrunk(self.scatter[-1, view], self.count[-1]),
             jnp.asarray(BREADTH),
             self.count[-1],
-        )[..., None]
-        known = jnp.where(rows.count > 0, clusters, blank)
-        return jnp.where(self.count[-1] > 0, jnp.concatenate([known, blank], axis=-1), 0)
+        )
 
     def log_densities(
         self, support: Float[Array, "*tasks statistics"], whole: Float[Array, "*tasks statistics"]
@@ -124,7 +141,7 @@ class Inputs(eqx.Module):
         """Follow the tasks of a batch, by how much of each belongs to each row."""
         mass = jnp.sum(weights, axis=0)
         weights = jnp.where(mass > 0.5, weights, 0)
-        count, share, rate = _followed(self.count, weights)
+        count, share, rate = _followed(self.count, weights, MEMORY)
         shift = jnp.einsum("tr,tvs->rvs", share, tasks.mean) - self.mean
         mean = self.mean + rate[:, None, None] * shift
         # With nothing seen there is no level to be far from: the rate is then one.
@@ -132,18 +149,18 @@ class Inputs(eqx.Module):
         after = tasks.mean[:, None] - mean
         products = jnp.einsum("tr,trvs,trvu->rvsu", share, before, after)
         scatter = self.scatter + rate[:, None, None, None] * (products - self.scatter)
-        freedom, share, rate = _followed(self.freedom, weights * tasks.freedom[:, None])
+        freedom, share, rate = _followed(self.freedom, weights * tasks.freedom[:, None], DEGREES)
         told = jnp.einsum("tr,tvsu->rvsu", share, tasks.within)
         within = self.within + rate[:, None, None, None] * (told - self.within)
         return Inputs(mean, (scatter + scatter.mT) / 2, count, within, freedom)
 
 
 def _followed(
-    count: Float[Array, " rows"], weights: Float[Array, "tasks rows"]
+    count: Float[Array, " rows"], weights: Float[Array, "tasks rows"], most: float
 ) -> tuple[Float[Array, " rows"], Float[Array, "tasks rows"], Float[Array, " rows"]]:
-    """The count after more, the share of each task in them, and that of them in the count."""
+    """The count after more, the share of each task in them, and their share of the count."""
     mass = jnp.sum(weights, axis=0)
-    count = jnp.minimum(count + mass, MEMORY)
+    count = jnp.minimum(count + mass, most)
     return count, weights / jnp.maximum(mass, 1e-9), mass / jnp.maximum(count, 1e-9)
 
 

@@ -24,6 +24,9 @@ LESSON = 0.2
 """Share of a batch that is a whole lesson; of less than that a cluster takes smaller steps."""
 STRANGE = 2.5
 """Lowness of its newest tasks, in deviations, from which on a cluster does not learn from them."""
+BEGINNING = 20
+"""Batches in which a candidate finds out what new tasks look like."""
+
 Trained = tuple[PyTree, PyTree, PyTree, Float[Array, ""]]
 """Parameters, optimiser state, averaged parameters and how many updates they had."""
 
@@ -74,7 +77,7 @@ def learned(
     held &= members.updates >= 0
     members = with_kept(learner, members, batch, seen.scores, held, sampled, keys[:, 1:])
     members = rescored(learner, state, members, touched)
-    parts = jnp.concatenate([own, lessons[:, None], real[:, None]], axis=1)
+    parts = jnp.concatenate([own, followed(state, seen, lessons)[:, None], real[:, None]], axis=1)
     return dataclasses.replace(
         state,
         members=members,
@@ -82,6 +85,19 @@ def learned(
         inputs=state.inputs.observe(seen.inputs, parts),
         progress=state.progress.observe(seen.judged.whole[:, :-1], own),
     )
+
+
+def followed(
+    state: OnlineState, seen: EStep, lessons: Float[Array, " tasks"]
+) -> Float[Array, " tasks"]:
+    """How much of each task the candidate follows in what it knows of inputs.
+
+    While the alarm is on, one that has just begun follows all that is unlike the cluster which
+    explains it best: before it knows what these tasks look like it cannot take them.
+    """
+    unlike = jnp.any(seen.best & (seen.unlike[:, :-1] < UNLIKE), axis=1)
+    begins = state.alarm.raised & state.trial.is_new() & (state.trial.age < BEGINNING)
+    return jnp.where(begins & unlike, 1.0, lessons)
 
 
 def lesson(
@@ -169,9 +185,12 @@ def rescored(
     def one(index: Int[Array, ""], scores: Scores) -> Scores:
         tasks = jax.tree.map(lambda leaf: leaf[index, some], sample.tasks)
         judged = judge(learner, row(members.averaged, index), tasks)
-        of_support, of_whole = state.inputs.log_densities(*described(learner, tasks))
-        whole = (judged.whole + of_whole[:, index]) / examples(tasks)
-        support = (judged.support + of_support[:, index]) / jnp.maximum(tasks.support.count(), 1)
+        of_support, of_whole = (
+            state.inputs.log_density_of(statistics, view, index)
+            for view, statistics in enumerate(described(learner, tasks))
+        )
+        whole = (judged.whole + of_whole) / examples(tasks)
+        support = (judged.support + of_support) / jnp.maximum(tasks.support.count(), 1)
         return put(scores, some, Scores(whole, support))
 
     scores = changed(members.reference.scores, one, where)
