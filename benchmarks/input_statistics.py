@@ -23,7 +23,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from taskmix.mixture.inputs import SUPPORT, Inputs
+from taskmix.mixture.inputs import SUPPORT, Description, Inputs
 from taskmix.stores import ImageSplit, open_store, resized
 from taskmix.stores.glyphs import glyph_split
 from taskmix.streams import image_features, image_statistics
@@ -80,21 +80,29 @@ def described(images: np.ndarray, describe: Callable[[jax.Array], jax.Array]) ->
 
 
 def tasks(numbers: np.ndarray, count: int, way: int, rng: np.random.Generator) -> np.ndarray:
-    """Means over one image each of ``way`` classes, with axes (filters, tasks, numbers)."""
+    """One image each of ``way`` classes, with axes (filters, tasks, images, numbers)."""
     _, classes, images, _ = numbers.shape
     chosen = np.stack([rng.choice(classes, way, replace=False) for _ in range(count)])
-    return numbers[:, chosen, rng.integers(images, size=chosen.shape)].mean(axis=2)
+    return numbers[:, chosen, rng.integers(images, size=chosen.shape)]
+
+
+@jax.jit
+def described_tasks(images: jax.Array) -> Description:
+    """Of tasks that have one image of each class."""
+    kind = jnp.broadcast_to(jnp.arange(images.shape[1]), images.shape[:2])
+    there = jnp.ones(kind.shape, bool)
+    return Description.of(images, kind, there, there)
 
 
 def densities(seen: np.ndarray, asked: np.ndarray) -> np.ndarray:
     """Of the tasks asked about under the row of each filter: axes (filters, tasks, rows)."""
-    filters, count, width = seen.shape
+    filters, count, _, width = seen.shape
     model, observe = Inputs.begin(filters + 1, width), jax.jit(Inputs.observe)
     for first, one in itertools.product(range(0, count, BATCH), range(filters)):
-        some = jnp.asarray(seen[one, first : first + BATCH])
-        weights = jnp.zeros((len(some), filters + 1)).at[:, jnp.array([one, filters])].set(1)
-        model = observe(model, some, some, weights)
-    return np.asarray(model.log_density(jnp.asarray(asked), SUPPORT))[..., :-1]
+        some = described_tasks(jnp.asarray(seen[one, first : first + BATCH]))
+        weights = jnp.zeros((len(some.freedom), filters + 1))
+        model = observe(model, some, weights.at[:, jnp.array([one, filters])].set(1))
+    return np.asarray(model.log_density(jnp.asarray(asked.mean(axis=2)), SUPPORT))[..., :-1]
 
 
 def areas(found: np.ndarray) -> np.ndarray:

@@ -213,3 +213,6 @@ def test_a_registered_mixture_keeps_its_own_settings_where_the_experiment_has_no
     usual, seeing = recipe.build(Regression().shared()), recipe.build(EvolvingImages().shared())
     assert (usual.rehearsed, usual.inherits, usual.scouting, usual.youth) == (8, False, 3, 5)
     assert (seeing.rehearsed, seeing.inherits, seeing.scouting, seeing.youth) == (4, True, 0, 3)
+    assert (usual.probation, usual.parting, usual.parting_updates) == (400, 15, 20)
+    assert (seeing.probation, seeing.parting, seeing.parting_updates) == (150, 6, 2)
+    assert (usual.worth, usual.split_worth, seeing.worth, seeing.split_worth) == (6, 8, 4, 4)

@@ -18,12 +18,12 @@ import pytest
 from taskmix.adaptation import BayesianHead
 from taskmix.baselines import SingleModel
 from taskmix.mixture import OnlineMixture
-from taskmix.mixture.explaining import explained, predicted
-from taskmix.mixture.growth import begun
-from taskmix.mixture.learning import learned
+from taskmix.mixture.explaining import UNLIKE, explained, predicted
+from taskmix.mixture.growth import begun, proposed
+from taskmix.mixture.learning import BEGINNING, followed, learned
 from taskmix.mixture.reference import Reference, Scores
 from taskmix.mixture.reservoir import Reservoir
-from taskmix.mixture.trial import EASIER, FRESH, Trial
+from taskmix.mixture.trial import EASIER, FRESH, HARDER, Trial
 from taskmix.mixture.vigilance import bets, scouted
 from taskmix.models import MLP
 from taskmix.streams import FunctionStream, consecutive
@@ -420,9 +420,14 @@ def test_a_candidate_for_what_is_new_begins_at_random_or_as_a_cluster_in_use(
     state, batch, inherits
 ):
     learner = dataclasses.replace(ALONE, inherits=inherits)
-    after = jax.jit(partial(begun, learner))(
-        state, batch, KEY, jnp.asarray(True), jnp.asarray(False)
-    )
+
+    @jax.jit
+    def anew(state):
+        keys, no = jax.random.split(KEY), jnp.asarray(False)
+        trial = proposed(learner, state, keys, ~no, no)
+        return begun(learner, dataclasses.replace(state, trial=trial), batch, KEY)
+
+    after = anew(state)
     last, *clusters = (
         jax.tree.map(lambda leaf, row=row: leaf[row], state_.members.params)
         for state_, row in [(after, 4), *((state, row) for row in range(3))]
@@ -430,6 +435,29 @@ def test_a_candidate_for_what_is_new_begins_at_random_or_as_a_cluster_in_use(
     assert after.trial.origin == FRESH
     assert any(bool(eqx.tree_equal(last, one)) for one in clusters) == inherits
     assert not after.members.reservoir.filled[-1].any()
+
+
+def test_while_the_alarm_is_on_a_new_candidate_follows_the_looks_of_what_is_unlike_all(
+    state, batch
+):
+    """Of four tasks the first two are unlike the cluster that explains them best."""
+    seen = explained(ALONE, state, batch, batch.real)
+    best = jnp.arange(4) == 1
+    unlike = jnp.where(jnp.arange(4)[:, None] < 2, 2 * UNLIKE, 0.0) * (jnp.arange(5) == 1)
+    # Other clusters do not count, whatever they make of the tasks.
+    unlike += 9 * UNLIKE * (jnp.arange(5) == 2)
+    seen = dataclasses.replace(seen, best=jnp.broadcast_to(best, (4, 4)), unlike=unlike)
+    lessons = jnp.full(4, 0.1)
+
+    def at(raised, origin, age):
+        trial = eqx.tree_at(lambda one: one.age, Trial.begin(origin), jnp.asarray(age))
+        alarm = dataclasses.replace(state.alarm, raised=jnp.asarray(raised))
+        asked = dataclasses.replace(state, trial=trial, alarm=alarm)
+        return followed(asked, seen, lessons).tolist()
+
+    assert at(True, FRESH, 0) == pytest.approx([1, 1, 0.1, 0.1])
+    for nothing in (at(False, FRESH, 0), at(True, HARDER, 0), at(True, FRESH, BEGINNING)):
+        assert nothing == pytest.approx([0.1] * 4)
 
 
 def test_without_a_scout_nothing_is_bet_and_nothing_moves(state, batch):

@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 from taskmix.adaptation import BayesianHead
+from taskmix.likelihood import Categorical
 from taskmix.mixture import OnlineMixture
-from taskmix.mixture.explaining import judge
+from taskmix.mixture.explaining import description, judge
 from taskmix.mixture.members import row, with_row
 from taskmix.mixture.parting import half, is_parting, parted
 from taskmix.mixture.trial import EASIER, FRESH, HARDER, Trial
 from taskmix.models import MLP
 from taskmix.streams import FunctionStream, interleaved
+from taskmix.tasks import Examples, TaskBatch
 
 KEY = jax.random.key(0)
 HEAD = BayesianHead(MLP(hidden=(8,), outputs=4, activation="tanh", init_scale=0.0), width=4)
@@ -75,6 +77,37 @@ def test_in_the_end_it_keeps_the_tasks_that_it_explains_better(state):
     _, ahead = leads(state)
     _, filled = chosen(state, HARDER, LEARNER.parting - 1)
     np.testing.assert_array_equal(filled[:10], ahead > 0)
+
+
+SEEING = BayesianHead(
+    MLP(hidden=(8,), outputs=4, init_scale=0.0), Categorical(inputs=lambda x: x), outputs=2, width=4
+)
+LOOKING = dataclasses.replace(LEARNER, task_model=SEEING, parting_updates=1)
+
+
+def test_where_inputs_are_described_they_say_which_tasks_are_whose():
+    """Labels are told as well by either; inputs of every other task lie where the copy's do."""
+    x = jax.random.normal(KEY, (10, 6, 1)) + 10.0 * (jnp.arange(10) % 2)[:, None, None]
+    examples = Examples.full(x, jnp.broadcast_to(jnp.arange(6) % 2, (10, 6)))
+    batch = TaskBatch(examples, examples)
+    state = LOOKING.init(KEY, batch)
+    tasks = description(LOOKING, batch)
+    every, odd = jnp.ones(10), (jnp.arange(10) % 2).astype(float)
+    weights = jnp.stack([0 * every, every, odd, every], axis=1)
+    kept, _ = row(state.members.reservoir, 1).offer(batch, jnp.ones(10, dtype=bool), KEY)
+    state = dataclasses.replace(
+        state,
+        inputs=state.inputs.observe(tasks, weights),
+        members=eqx.tree_at(
+            lambda members: members.reservoir,
+            state.members,
+            with_row(state.members.reservoir, 1, kept),
+        ),
+        trial=copy(HARDER, 2),
+    )
+    after = jax.jit(lambda state: parted(LOOKING, state, jnp.asarray(True)))(state)
+    filled = np.asarray(row(after.members.reservoir, LOOKING.capacity).filled)[:10]
+    np.testing.assert_array_equal(filled, np.arange(10) % 2 == 1)
 
 
 @pytest.mark.parametrize(("origin", "age"), [(FRESH, 0), (HARDER, LEARNER.parting)])

@@ -23,7 +23,7 @@ from taskmix.experiments.image_families import (
     sources_of,
 )
 from taskmix.experiments.parts import Features, task_models
-from taskmix.experiments.shared import Shared
+from taskmix.experiments.shared import BY_LOOKS, Shared
 from taskmix.experiments.warm_up import warmed
 from taskmix.learner import Learner, State
 from taskmix.likelihood import Categorical
@@ -154,9 +154,7 @@ class ImageTasks:
             head_rate=self.head_rate,
             kept=KEPT,
             rehearsed=REHEARSED,
-            inherits=True,  # an encoder of one kind of images helps with the next
-            scouting=0,  # looks give a change away
-            youth=3,
+            **BY_LOOKS,
             rule_updates=12 if self.shot == 1 else 8,  # as Ravi and Larochelle have it
             head="ridge-head",
         )

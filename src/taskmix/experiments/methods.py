@@ -29,7 +29,7 @@ from taskmix.baselines import (
     Versa,
 )
 from taskmix.experiments.recipes import Method, Recipe, as_method
-from taskmix.experiments.shared import HEAD_CLIP
+from taskmix.experiments.shared import BY_LOOKS, HEAD_CLIP
 from taskmix.likelihood import Categorical, Likelihood
 from taskmix.mixture import FiniteMixture, OnlineMixture, PaperMixture
 from taskmix.registry import Registry
@@ -83,9 +83,7 @@ def _online(**fixed: Any) -> Recipe:
         OnlineMixture,
         _CLUSTERS,
         fixed,
-        suggested={"reservoir": "kept", "reference": "kept"}
-        | _REHEARSAL
-        | _taking("inherits", "scouting", "youth"),
+        suggested={"reservoir": "kept", "reference": "kept"} | _REHEARSAL | _taking(*BY_LOOKS),
         instead={"gradient": "calibrated-gradient"},
         fitting=True,
     )

@@ -17,6 +17,22 @@ HEADS = ("bayesian-head", "ridge-head")
 HEAD_CLIP = 1.0
 """Largest norm of the gradient of a head in closed form."""
 
+BY_LOOKS: dict[str, Any] = {
+    # Looks give a change away, and an encoder of one kind of images helps with the next.
+    "inherits": True,
+    "scouting": 0,
+    "youth": 3,
+    # They tell a copy which tasks are its own: it need not learn for long to part.
+    "probation": 150,
+    "parting": 6,
+    "parting_updates": 2,
+    # A cluster of two looks gains 5 to 6 nats by parting, however far apart they are; one of a
+    # single look gained less than one on every occasion.
+    "worth": 4.0,
+    "split_worth": 4.0,
+}
+"""What a mixture of images is told about how to grow, unless the user says otherwise."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Shared:
@@ -58,6 +74,16 @@ class Shared:
     """Updates of a mixture's scout per batch; None: as a learner likes."""
     youth: int | None = None
     """How much more often young clusters of a mixture learn; None: as a learner likes."""
+    probation: int | None = None
+    """Batches after which a mixture tries another candidate; None: as a learner likes."""
+    parting: int | None = None
+    """Batches in which one that is a copy parts from its parent; None: as a learner likes."""
+    parting_updates: int | None = None
+    """Updates of such a copy in each of them; None: as a learner likes."""
+    worth: float | None = None
+    """Nats per task that a new cluster has to gain; None: as a learner likes."""
+    split_worth: float | None = None
+    """The same of one that parts from another; None: as a learner likes."""
     rule_updates: int | None = None
     """Updates that a learned rule takes on a support set; None: as a learner likes."""
     warming: int | None = None

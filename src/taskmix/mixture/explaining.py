@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from taskmix.adaptation import Judgement, Predictive
 from taskmix.adaptation.task_model import over_rows
 from taskmix.likelihood import Categorical, input_statistics, masked_mean
-from taskmix.mixture.inputs import WHOLE
+from taskmix.mixture.inputs import SUPPORT, WHOLE, Description
 from taskmix.mixture.members import of_living, row
 from taskmix.mixture.reference import Reference, Scores
 from taskmix.mixture.settings import OnlineSettings
@@ -42,13 +42,37 @@ def judge(learner: OnlineSettings, params: PyTree, tasks: TaskBatch) -> Judgemen
     return Judgement(usable(judged.support), usable(judged.whole), judged.predictive)
 
 
-def described(learner: OnlineSettings, tasks: TaskBatch) -> tuple[Array, Array]:
-    """Statistics of the inputs of support sets, and of whole tasks."""
+def of_each(
+    learner: OnlineSettings, tasks: TaskBatch
+) -> tuple[Float[Array, "tasks examples statistics"], Bool[Array, "tasks examples"]]:
+    """Statistics of every input, those of support sets first, and which inputs are real."""
     x = jnp.concatenate([tasks.support.x, tasks.query.x], axis=1)
     mask = jnp.concatenate([tasks.support.mask, tasks.query.mask], axis=1)
     # Networks of images have tasks one after the other, and so has what describes the images.
     describe = over_rows(learner.task_model, partial(input_statistics, learner.likelihood))
-    return describe(tasks.support.x, tasks.support.mask), describe(x, mask)
+    return describe(x[:, :, None], mask[..., None]), mask
+
+
+def described(learner: OnlineSettings, tasks: TaskBatch) -> tuple[Array, Array]:
+    """Statistics of the inputs of support sets, and of whole tasks."""
+    each, mask = of_each(learner, tasks)
+    columns = jnp.moveaxis(each, -1, 0)
+    known = tasks.support.mask.shape[1]
+    means = masked_mean(columns[..., :known], mask[:, :known]), masked_mean(columns, mask)
+    support, whole = (jnp.moveaxis(one, 0, -1) for one in means)
+    return support, whole
+
+
+def description(learner: OnlineSettings, tasks: TaskBatch) -> Description:
+    """What the inputs of tasks look like, and how much that varies with the classes in a task."""
+    each, mask = of_each(learner, tasks)
+    count = mask.shape[1]
+    kind = jnp.broadcast_to(jnp.arange(count), mask.shape)
+    if isinstance(learner.likelihood, Categorical):
+        kind = jnp.concatenate([tasks.support.y, tasks.query.y], axis=1)
+    return Description.of(
+        each, kind, mask & (jnp.arange(count) < tasks.support.mask.shape[1]), mask
+    )
 
 
 def of_inputs(
@@ -67,7 +91,9 @@ def explained(learner: OnlineSettings, state: OnlineState, batch: TaskBatch, rea
     blank = jax.vmap(partial(state.background.judge, learner.likelihood))(
         batch.support, batch.query
     )
-    of_support, of_whole = state.inputs.log_densities(*described(learner, batch))
+    inputs = description(learner, batch)
+    of_support = state.inputs.log_density(inputs.mean[:, SUPPORT], SUPPORT)
+    of_whole = state.inputs.log_density(inputs.mean[:, WHOLE], WHOLE)
     judged = dataclasses.replace(
         judged,
         support=jnp.where(living, judged.support + of_support[:, :-1], -jnp.inf),
@@ -94,6 +120,7 @@ def explained(learner: OnlineSettings, state: OnlineState, batch: TaskBatch, rea
     best = jnp.argmax(known, axis=-1)[:, None] == jnp.arange(clusters)
     ranks = jax.vmap(Reference.rank)(members.reference, scores.whole)
     return EStep(
+        inputs=inputs,
         judged=judged,
         blank=blank,
         scores=scores,

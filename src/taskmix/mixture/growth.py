@@ -89,7 +89,12 @@ def births(
     state = dataclasses.replace(
         state, trial=dataclasses.replace(trial, tries=jnp.where(due, tries, trial.tries))
     )
-    again = partial(begun, learner, example=batch, key=key, fresh=sounded, forked=forked)
+    keys = jax.random.split(key, 3)
+    # In two steps, so that no copy is made of what the clusters keep, which the first one reads.
+    propose = partial(proposed, learner, state, keys[1:], sounded, forked)
+    trial = jax.lax.cond(due, propose, lambda: state.trial)
+    state = dataclasses.replace(state, trial=trial)
+    again = partial(begun, learner, example=batch, key=keys[0])
     return jax.lax.cond(due, again, lambda state: state, state), born, sounded | sudden
 
 
@@ -127,35 +132,41 @@ def promoted(learner: OnlineSettings, state: OnlineState) -> OnlineState:
     )
 
 
-def begun(
+def proposed(
     learner: OnlineSettings,
     state: OnlineState,
-    example: TaskBatch,
-    key: Key[Array, ""],
+    keys: Key[Array, " 2"],
     fresh: Bool[Array, ""],
     forked: Bool[Array, ""],
-) -> OnlineState:
-    """A new candidate: at random, or a copy of a grown-up cluster that is in use.
-
-    One that inherits is such a copy too, which takes its tasks as if it had begun at random.
-    """
-    clusters = state.alive.size
-    init_key, parent_key, origin_key = jax.random.split(key, 3)
+) -> Trial:
+    """What the next candidate is to be: new, or a copy of a grown-up cluster that is in use."""
+    parent_key, origin_key = keys
     mature = learner.mature(state)
     use = jnp.where(mature, jnp.log(state.counts[:-1] + 1e-3), -1e3)
     parent = jax.random.categorical(parent_key, use)
-    known = jnp.any(mature)
-    fresh |= state.alarm.raised | ~known
+    fresh |= state.alarm.raised | ~jnp.any(mature)
     # With a single cluster there is nothing to join.
     kinds = jnp.where(jnp.sum(mature) > 1, 4, 3)
     origin = jnp.where(fresh, FRESH, jax.random.randint(origin_key, (), 0, kinds))
     origin = jnp.where(forked, FORKED, origin)
     parent = jnp.where(forked, jnp.argmax(use), parent)
     partner = nearest(learner, state, parent, mature) if learner.reservoir else parent
-    at_random = (origin == FRESH) & ~(known & learner.inherits)
+    return Trial.begin(origin, parent, partner, state.trial.tries)
+
+
+def begun(
+    learner: OnlineSettings, state: OnlineState, example: TaskBatch, key: Key[Array, ""]
+) -> OnlineState:
+    """A new candidate: at random, or a copy of the parent that the trial names.
+
+    One that inherits is such a copy too, which takes its tasks as if it had begun at random.
+    """
+    clusters, trial = state.alive.size, state.trial
+    known = jnp.any(learner.mature(state))
+    at_random = (trial.origin == FRESH) & ~(known & learner.inherits)
     params = jax.tree.map(
-        lambda new, rows: jnp.where(at_random, new, rows[parent]),
-        learner.task_model.init(init_key),
+        lambda new, rows: jnp.where(at_random, new, rows[trial.parent]),
+        learner.task_model.init(key),
         state.members.params,
     )
     blank = row(Inputs.begin(1, state.inputs.mean.shape[-1]), 0)
@@ -163,7 +174,6 @@ def begun(
         state,
         members=with_row(state.members, clusters, learner.newborn(params, example)),
         inputs=with_row(state.inputs, clusters, blank),
-        trial=Trial.begin(origin, parent, partner, state.trial.tries),
     )
 
 

@@ -1,9 +1,13 @@
 """What the inputs of a cluster's tasks look like, where the likelihood describes them.
 
-The description of a task is normal around the mean of its cluster, with a covariance that all
-clusters share: what sets one task apart from the next of the same kind (which objects it shows)
-is much the same for every kind. Mean and covariance are estimated from few tasks at first, so that
-the density is the Student t that a normal-inverse-Wishart prior leads to.
+The description of a task is normal around the mean of its cluster. What sets one task apart from
+the next of the same kind is mostly which objects it shows, and how much that is can be seen within
+a single task: with x_c the mean description of the examples of class c, C classes and x the mean
+over these, the covariance of x is estimated by sum_c (x_c - x)(x_c - x)' / (C (C - 1)). A task is
+of one kind, so that this holds from the first tasks on, and however kinds are mixed. A cluster's
+covariance is pooled of this and of how its own tasks differ. Mean and covariance are estimated from
+few tasks at first, so that the density is the Student t that a normal-inverse-Wishart prior leads
+to.
 
 A. Gelman et al.: Bayesian data analysis, 3rd edition, section 3.6.
 O. Ledoit, M. Wolf: A well-conditioned estimator for large-dimensional covariance matrices. 2004
@@ -13,12 +17,15 @@ O. Ledoit, M. Wolf: A well-conditioned estimator for large-dimensional covarianc
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
+
+from taskmix.mixture.members import of_living
 
 MEMORY = 1000.0
 """Tasks over which a description is remembered."""
@@ -26,6 +33,8 @@ PRIOR_VARIANCE = 1e-2
 """Of a statistic between tasks, before any are seen."""
 PRIOR_TASKS = 4.0
 """Tasks that this counts for."""
+DEGREES = 4000.0
+"""Degrees of freedom of what classes tell that are remembered: those of as many tasks of five."""
 LEAST_FREEDOM = 3.0
 """Degrees of freedom before any task is seen; each adds one."""
 BREADTH = 4.0
@@ -36,45 +45,91 @@ SUPPORT, WHOLE = 0, 1
 The mean of a few images varies more than that of many, so that each has moments of its own."""
 
 
+class Description(eqx.Module):
+    """What the inputs of tasks look like, in both views."""
+
+    mean: Float[Array, "tasks views statistics"]
+    within: Float[Array, "tasks views statistics statistics"]
+    """Covariance of this mean, as far as the classes of a task tell it."""
+    freedom: Float[Array, " tasks"]
+    """Classes less one."""
+
+    @staticmethod
+    def of(
+        each: Float[Array, "tasks examples statistics"],
+        kind: Int[Array, "tasks examples"],
+        support: Bool[Array, "tasks examples"],
+        whole: Bool[Array, "tasks examples"],
+    ) -> Description:
+        """Of the statistics of ``each`` example, its class, and which are in either view."""
+        views = [jax.vmap(_of_classes)(each, kind, mask) for mask in (support, whole)]
+        mean, within, freedom = (jnp.stack(parts, axis=1) for parts in zip(*views, strict=True))
+        return Description(mean, within, jnp.min(freedom, axis=1))
+
+
 class Inputs(eqx.Module):
     """Moments of the statistics of inputs, one row per cluster; the last: of all tasks."""
 
     mean: Float[Array, "rows views statistics"]
     scatter: Float[Array, "rows views statistics statistics"]
-    """Mean product of deviations from the row's mean."""
+    """Mean product of the deviations of tasks from the row's mean."""
     count: Float[Array, " rows"]
     """Tasks that each has followed, at most those it remembers."""
+    within: Float[Array, "rows views statistics statistics"]
+    """Covariance of tasks as the classes in each of them tell it."""
+    freedom: Float[Array, " rows"]
+    """Degrees of freedom of this, at most those it remembers."""
 
     @staticmethod
     def begin(rows: int, statistics: int) -> Inputs:
-        shape = (rows, 2, statistics)
-        return Inputs(jnp.zeros(shape), jnp.zeros((*shape, statistics)), jnp.zeros(rows))
+        shape, nothing = (rows, 2, statistics), jnp.zeros(rows)
+        square = jnp.zeros((*shape, statistics))
+        return Inputs(jnp.zeros(shape), square, nothing, square, nothing)
 
     def log_density(
         self, statistics: Float[Array, "*tasks statistics"], view: int
     ) -> Float[Array, "*tasks rows"]:
         """Of tasks' statistics under each row; one that has seen nothing is as the background."""
-        width = statistics.shape[-1]
-        if not width:
+        if not statistics.shape[-1]:
             return jnp.zeros((*statistics.shape[:-1], self.count.shape[0]))
-        scatter, own = self.scatter[:, view], self.count[:-1]
-        together = jnp.sum(own)
-        share = own / jnp.maximum(together, 1e-9)
-        pooled = jnp.tensordot(share, scatter[:-1], axes=1)
-        clusters = _student(
-            statistics[..., None, :] - self.mean[:-1, view],
-            _shrunk(pooled, together),
-            1 + 1 / jnp.maximum(own, 0.5),
-            together,
+        seen = self.count[:-1] > 0
+        clusters = of_living(partial(self._of_cluster, statistics, view), seen)
+        blank = self._blank(statistics, view)[..., None]
+        known = jnp.where(seen, jnp.moveaxis(clusters, 0, -1), blank)
+        return jnp.where(self.count[-1] > 0, jnp.concatenate([known, blank], axis=-1), 0)
+
+    def log_density_of(
+        self, statistics: Float[Array, "*tasks statistics"], view: int, index: Int[Array, ""]
+    ) -> Float[Array, "*tasks"]:
+        """The same under one row that is a cluster's."""
+        if not statistics.shape[-1]:
+            return jnp.zeros(statistics.shape[:-1])
+        own, blank = self._of_cluster(statistics, view, index), self._blank(statistics, view)
+        return jnp.where(self.count[-1] > 0, jnp.where(self.count[index] > 0, own, blank), 0)
+
+    def _of_cluster(
+        self, statistics: Float[Array, "*tasks statistics"], view: int, index: Int[Array, ""]
+    ) -> Float[Array, "*tasks"]:
+        row = jax.tree.map(lambda leaf: leaf[index], self)
+        known = self.freedom[-1] + row.freedom + row.count
+        told = self.freedom[-1] * self.within[-1, view] + row.freedom * row.within[view]
+        covariance = (told + row.count * row.scatter[view]) / jnp.maximum(known, 1e-9)
+        return _student(
+            statistics - row.mean[view],
+            _shrunk(covariance, known),
+            1 + 1 / jnp.maximum(row.count, 0.5),
+            known,
         )
-        blank = _student(
+
+    def _blank(
+        self, statistics: Float[Array, "*tasks statistics"], view: int
+    ) -> Float[Array, "*tasks"]:
+        return _student(
             statistics - self.mean[-1, view],
-            _shrunk(scatter[-1], self.count[-1]),
+            _shrunk(self.scatter[-1, view], self.count[-1]),
             jnp.asarray(BREADTH),
             self.count[-1],
-        )[..., None]
-        known = jnp.where(own > 0, clusters, blank)
-        return jnp.where(self.count[-1] > 0, jnp.concatenate([known, blank], axis=-1), 0)
+        )
 
     def log_densities(
         self, support: Float[Array, "*tasks statistics"], whole: Float[Array, "*tasks statistics"]
@@ -82,28 +137,50 @@ class Inputs(eqx.Module):
         """Of both descriptions of tasks."""
         return self.log_density(support, SUPPORT), self.log_density(whole, WHOLE)
 
-    def observe(
-        self,
-        support: Float[Array, "tasks statistics"],
-        whole: Float[Array, "tasks statistics"],
-        weights: Float[Array, "tasks rows"],
-    ) -> Inputs:
+    def observe(self, tasks: Description, weights: Float[Array, "tasks rows"]) -> Inputs:
         """Follow the tasks of a batch, by how much of each belongs to each row."""
-        statistics = jnp.stack([support, whole], axis=1)
         mass = jnp.sum(weights, axis=0)
-        mass = jnp.where(mass > 0.5, mass, 0)
-        share = weights / jnp.maximum(jnp.sum(weights, axis=0), 1e-9)
-        count = jnp.minimum(self.count + mass, MEMORY)
-        rate = mass / jnp.maximum(count, 1e-9)
-        shift = jnp.einsum("tr,tvs->rvs", share, statistics) - self.mean
+        weights = jnp.where(mass > 0.5, weights, 0)
+        count, share, rate = _followed(self.count, weights, MEMORY)
+        shift = jnp.einsum("tr,tvs->rvs", share, tasks.mean) - self.mean
         mean = self.mean + rate[:, None, None] * shift
         # With nothing seen there is no level to be far from: the rate is then one.
-        before = statistics[:, None] - self.mean
-        after = statistics[:, None] - mean
+        before = tasks.mean[:, None] - self.mean
+        after = tasks.mean[:, None] - mean
         products = jnp.einsum("tr,trvs,trvu->rvsu", share, before, after)
-        step = rate[:, None, None, None]
-        scatter = self.scatter + step * (products - self.scatter)
-        return Inputs(mean, (scatter + scatter.mT) / 2, count)
+        scatter = self.scatter + rate[:, None, None, None] * (products - self.scatter)
+        freedom, share, rate = _followed(self.freedom, weights * tasks.freedom[:, None], DEGREES)
+        told = jnp.einsum("tr,tvsu->rvsu", share, tasks.within)
+        within = self.within + rate[:, None, None, None] * (told - self.within)
+        return Inputs(mean, (scatter + scatter.mT) / 2, count, within, freedom)
+
+
+def _followed(
+    count: Float[Array, " rows"], weights: Float[Array, "tasks rows"], most: float
+) -> tuple[Float[Array, " rows"], Float[Array, "tasks rows"], Float[Array, " rows"]]:
+    """The count after more, the share of each task in them, and their share of the count."""
+    mass = jnp.sum(weights, axis=0)
+    count = jnp.minimum(count + mass, most)
+    return count, weights / jnp.maximum(mass, 1e-9), mass / jnp.maximum(count, 1e-9)
+
+
+def _of_classes(
+    each: Float[Array, "examples statistics"],
+    kind: Int[Array, " examples"],
+    mask: Bool[Array, " examples"],
+) -> tuple[Float[Array, " statistics"], Float[Array, "statistics statistics"], Float[Array, ""]]:
+    """Mean of the real examples of a task, its covariance by classes, and classes less one."""
+    alike = (kind[:, None] == kind) & mask
+    sizes = jnp.maximum(jnp.sum(alike, axis=1), 1)
+    each = jnp.where(mask[:, None], each, 0)
+    of_class = (alike @ each) / sizes[:, None]
+    mean = jnp.sum(each, axis=0) / jnp.maximum(jnp.sum(mask), 1)
+    # Each class counts once, however many examples it has.
+    once = jnp.where(mask, 1 / sizes, 0)
+    classes = jnp.sum(once)
+    apart = of_class - mean
+    products = (once[:, None] * apart).T @ apart
+    return mean, products / jnp.maximum(classes * (classes - 1), 1), jnp.maximum(classes - 1, 0)
 
 
 def _shrunk(

@@ -24,8 +24,8 @@ LESSON = 0.2
 """Share of a batch that is a whole lesson; of less than that a cluster takes smaller steps."""
 STRANGE = 2.5
 """Lowness of its newest tasks, in deviations, from which on a cluster does not learn from them."""
-PARTING = 20
-"""Updates per batch of a copy that parts from its parent."""
+BEGINNING = 20
+"""Batches in which a candidate finds out what new tasks look like."""
 
 Trained = tuple[PyTree, PyTree, PyTree, Float[Array, ""]]
 """Parameters, optimiser state, averaged parameters and how many updates they had."""
@@ -66,23 +66,40 @@ def learned(
     hopeful &= state.trial.is_new()
     hasty = jnp.append(~mature, hopeful)
     updates = jnp.where(hasty, learner.youth, 1) * learner.updates
-    updates = updates.at[-1].set(jnp.where(is_parting(learner, state), PARTING, updates[-1]))
+    parting = is_parting(learner, state)
+    updates = updates.at[-1].set(jnp.where(parting, learner.parting_updates, updates[-1]))
     updates = jnp.where(learns, updates, 0)
     touched = learns | jnp.any(held | sampled, axis=0)
 
     rows = jnp.arange(clusters + 1)
     keys = jax.vmap(lambda index: jax.random.split(jax.random.fold_in(key, index), 3))(rows)
     members = updated(learner, state.members, batch, credit, updates, keys[:, 0])
+    # Always true, and known only after the updates: what they read is not written before, and so
+    # stays where it is in memory.
+    held &= members.updates >= 0
     members = with_kept(learner, members, batch, seen.scores, held, sampled, keys[:, 1:])
     members = rescored(learner, state, members, touched)
-    parts = jnp.concatenate([own, lessons[:, None], real[:, None]], axis=1)
+    parts = jnp.concatenate([own, followed(state, seen, lessons)[:, None], real[:, None]], axis=1)
     return dataclasses.replace(
         state,
         members=members,
         age=state.age + jnp.where(learns, lesson(credit, real), 0)[:-1],
-        inputs=state.inputs.observe(*described(learner, batch), parts),
+        inputs=state.inputs.observe(seen.inputs, parts),
         progress=state.progress.observe(seen.judged.whole[:, :-1], own),
     )
+
+
+def followed(
+    state: OnlineState, seen: EStep, lessons: Float[Array, " tasks"]
+) -> Float[Array, " tasks"]:
+    """How much of each task the candidate follows in what it knows of inputs.
+
+    While the alarm is on, one that has just begun follows all that is unlike the cluster which
+    explains it best: before it knows what these tasks look like it cannot take them.
+    """
+    unlike = jnp.any(seen.best & (seen.unlike[:, :-1] < UNLIKE), axis=1)
+    begins = state.alarm.raised & state.trial.is_new() & (state.trial.age < BEGINNING)
+    return jnp.where(begins & unlike, 1.0, lessons)
 
 
 def lesson(
@@ -170,9 +187,12 @@ def rescored(
     def one(index: Int[Array, ""], scores: Scores) -> Scores:
         tasks = jax.tree.map(lambda leaf: leaf[index, some], sample.tasks)
         judged = judge(learner, row(members.averaged, index), tasks)
-        of_support, of_whole = state.inputs.log_densities(*described(learner, tasks))
-        whole = (judged.whole + of_whole[:, index]) / examples(tasks)
-        support = (judged.support + of_support[:, index]) / jnp.maximum(tasks.support.count(), 1)
+        of_support, of_whole = (
+            state.inputs.log_density_of(statistics, view, index)
+            for view, statistics in enumerate(described(learner, tasks))
+        )
+        whole = (judged.whole + of_whole) / examples(tasks)
+        support = (judged.support + of_support) / jnp.maximum(tasks.support.count(), 1)
         return put(scores, some, Scores(whole, support))
 
     scores = changed(members.reference.scores, one, where)

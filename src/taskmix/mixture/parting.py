@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from taskmix.mixture.explaining import examples, judge
+from taskmix.mixture.explaining import examples, judge, of_inputs
 from taskmix.mixture.joining import of_both
 from taskmix.mixture.members import row, with_row
 from taskmix.mixture.reservoir import Reservoir
@@ -37,13 +37,13 @@ def parted(learner: OnlineSettings, state: OnlineState, due: Bool[Array, ""]) ->
     if not learner.reservoir:
         return state
     clusters, trial = state.alive.size, state.trial
-    candidate, parent = row(state.members, clusters), row(state.members, trial.parent)
 
-    def chosen() -> tuple[Reservoir, Float[Array, ""]]:
-        tasks, filled = parent.reservoir.tasks, parent.reservoir.filled
-        before, after = evidence_under(
-            partial(judge, learner), tasks, parent.averaged, candidate.averaged
-        )
+    def chosen(parent: Reservoir) -> tuple[Reservoir, Float[Array, ""]]:
+        tasks, filled = parent.tasks, parent.filled
+        models = row(state.members.averaged, trial.parent), row(state.members.averaged, clusters)
+        before, after = evidence_under(partial(judge, learner), tasks, *models)
+        likely = of_inputs(learner, state, tasks)
+        before, after = before + likely[:, trial.parent], after + likely[:, clusters]
         score = before / examples(tasks)
         middle = jnp.nanmedian(jnp.where(filled, score, jnp.nan))
         ahead = after - before
@@ -51,19 +51,21 @@ def parted(learner: OnlineSettings, state: OnlineState, due: Bool[Array, ""]) ->
         by_score = jnp.where(trial.origin == HARDER, score < middle, score >= middle)
         last = trial.age == learner.parting - 1
         further = ahead > jnp.where(last, 0, mean)
-        own = jnp.where(trial.age == 0, by_score, further)
-        return parent.reservoir.drop(~own), mean
+        kept = jnp.where(trial.age == 0, by_score, further)
+        return parent.drop(~kept), mean
 
-    def of_two() -> tuple[Reservoir, Float[Array, ""]]:
-        partner = row(state.members.reservoir, trial.partner)
-        return of_both(parent.reservoir, partner), trial.centre
+    def turn(_: Array, now: tuple[Reservoir, Array]) -> tuple[Reservoir, Array]:
+        parent = row(now[0], trial.parent)
+        sample, centre = jax.lax.cond(
+            trial.origin == JOINED,
+            lambda: (of_both(parent, row(now[0], trial.partner)), now[1]),
+            lambda: chosen(parent),
+        )
+        return with_row(now[0], clusters, sample), centre
 
-    def as_it_is() -> tuple[Reservoir, Float[Array, ""]]:
-        return candidate.reservoir, trial.centre
-
-    case = jnp.where(trial.origin == JOINED, 2, 1) * (due & is_parting(learner, state))
-    sample, centre = jax.lax.switch(case, (as_it_is, chosen, of_two))
-    reservoir = with_row(state.members.reservoir, clusters, sample)
+    # A loop of one turn or none: what does not part is not copied, and images are large.
+    turns = (due & is_parting(learner, state)).astype(int)
+    reservoir, centre = jax.lax.fori_loop(0, turns, turn, (state.members.reservoir, trial.centre))
     return dataclasses.replace(
         state,
         members=eqx.tree_at(lambda members: members.reservoir, state.members, reservoir),

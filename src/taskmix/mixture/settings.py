@@ -65,6 +65,8 @@ class OnlineSettings:
     """Batches after which a candidate that does not win begins anew."""
     parting: int = 15
     """Batches in which a candidate that is a copy learns from what clusters keep."""
+    parting_updates: int = 20
+    """Updates of such a copy in each of them."""
     certainty: float = 60.0
     """Nats of evidence for a birth: without reason there is one in e^60 tasks."""
     worth: float = 6.0
@@ -112,7 +114,7 @@ class OnlineSettings:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be 0 or more.")
         for name in (
             *("capacity", "youth", "maturity", "probation", "parting", "review", "calm"),
-            *("patience", "updates", "memory"),
+            *("patience", "updates", "memory", "parting_updates"),
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1.")

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from taskmix.adaptation import Judgement
 from taskmix.mixture.alarm import Alarm
 from taskmix.mixture.background import Background
-from taskmix.mixture.inputs import Inputs
+from taskmix.mixture.inputs import Description, Inputs
 from taskmix.mixture.members import Member
 from taskmix.mixture.reference import Scores
 from taskmix.mixture.trial import Trial
@@ -75,6 +75,8 @@ class OnlineState(eqx.Module):
 class EStep(eqx.Module):
     """What the mixture makes of a batch; columns are clusters, candidate or background."""
 
+    inputs: Description
+    """What the inputs of the tasks look like."""
     judged: Judgement
     """Axes (tasks, clusters and candidate)."""
     blank: Judgement
