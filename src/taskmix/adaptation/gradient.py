@@ -55,6 +55,8 @@ class Adaptation:
         for name in ("rate", "clip"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be positive.")
+        if math.isinf(self.rate):
+            raise ValueError(f"rate is {self.rate}; it must be finite.")
 
     def __call__(
         self,

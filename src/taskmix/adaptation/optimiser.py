@@ -22,6 +22,8 @@ def annealed_optimiser(
     A stream that may go on for ever has none: 0 keeps the rate. ``clip`` is the largest norm of
     a gradient; an infinite one does not clip.
     """
+    if not 0 < rate < math.inf:
+        raise ValueError(f"meta_rate is {rate}; it must be positive and finite.")
     if anneal_over < 0:
         raise ValueError(f"anneal_over is {anneal_over}; it must be 0 (never) or more.")
     if not clip > 0:

@@ -53,6 +53,8 @@ class Initialisation(Single):
 
     def __post_init__(self) -> None:
         check_positive(meta_rate=self.meta_rate)
+        # Made once here, so that what is wrong with it is said before any work.
+        _ = self._optimiser()
 
     def predict(
         self,

@@ -64,6 +64,7 @@ class Matching(MetricLearner):
         super().__post_init__()
         check_positive(scale=self.scale)
         check_repeated(reads=self.reads)
+        _ = self.optimiser()
 
     def optimiser(self) -> optax.GradientTransformation:
         return annealed_optimiser(self.meta_rate, self.anneal_over, optimiser=self.meta_optimiser)

@@ -135,6 +135,7 @@ class MetaLSTM(Single):
         check_positive(meta_rate=self.meta_rate, clip=self.clip, meta_clip=self.meta_clip)
         check_positive(hidden=self.hidden)
         check_repeated(updates=self.updates)
+        _ = self._optimiser()
 
     def init(self, key: Key[Array, ""], example: TaskBatch) -> MetaLSTMState:
         """A rule that starts near gradient descent with rate 0.01 and little decay."""

@@ -6,6 +6,7 @@ C. Finn, K. Xu, S. Levine: Probabilistic model-agnostic meta-learning. NeurIPS 2
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import equinox as eqx
 import jax
@@ -68,6 +69,10 @@ class PLATIPUS(MAML):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_repeated(samples=self.samples)
+        if not math.isfinite(self.initial_log_variance):
+            raise ValueError(
+                f"initial_log_variance is {self.initial_log_variance}; it must be finite."
+            )
         for name in ("kl_weight", "initial_rate"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be 0 or more.")

@@ -116,6 +116,7 @@ class Versa(Single):
     def __post_init__(self) -> None:
         check_positive(meta_rate=self.meta_rate)
         check_repeated(samples=self.samples, blocks=self.blocks)
+        _ = self._optimiser()
         if self.hidden is not None:
             check_positive(hidden=self.hidden)
         if not isinstance(self.likelihood, Gaussian | Categorical):

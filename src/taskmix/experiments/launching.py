@@ -62,6 +62,8 @@ class Launcher:
     """Settings of submitit's executor as NAME=VALUE, such as slurm_partition=cpu or mem_gb=4."""
 
     def __post_init__(self) -> None:
+        if self.job_minutes < 1:
+            raise ValueError(f"job_minutes is {self.job_minutes}; it must be at least 1.")
         for option in self.options:
             name, given, value = option.partition("=")
             if not name or not given or not value:

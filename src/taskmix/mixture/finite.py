@@ -97,6 +97,7 @@ class FiniteMixture:
     def __post_init__(self) -> None:
         if not self.meta_rate > 0:
             raise ValueError(f"meta_rate is {self.meta_rate}; it must be positive.")
+        _ = self._optimiser()
         if self.components < 1:
             raise ValueError(f"components is {self.components}; a mixture needs at least 1.")
         if not self.temperature > 0 or math.isnan(self.temperature):

@@ -94,6 +94,7 @@ class PaperSettings:
 
     def __post_init__(self) -> None:
         self._check_numbers()
+        _ = self.optimiser()
         for name, kind in (
             *(("concentration_from", ConcentrationFrom), ("refresh", Refresh)),
             *(("averaged", Averaged), ("prune", Prune)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Literal
 
 import equinox as eqx
@@ -57,6 +58,10 @@ class MLP:
             raise ValueError(
                 f"sizes are {(self.inputs, *self.hidden, self.outputs)}; all must be at least 1."
             )
+        if not 0 <= self.init_scale < math.inf:
+            raise ValueError(f"init_scale is {self.init_scale}; it must be 0 or more, and finite.")
+        if not 0 < self.input_scale < math.inf:
+            raise ValueError(f"input_scale is {self.input_scale}; it must be positive and finite.")
 
     @classmethod
     def fitting(cls, shape: tuple[int, ...], outputs: int) -> MLP:
