@@ -42,6 +42,19 @@ def test_paper_scale_is_that_of_the_paper():
     assert evolving.lengths == (7500, 7500, 4500)
 
 
+@pytest.mark.parametrize(
+    ("experiment", "every"),
+    [
+        (EvolvingImages(), 100),
+        (EvolvingImages(data="store"), 300),
+        (EvolvingImages(lengths=(2, 50, 50)), 1),
+        (EvolvingImages.at("paper"), 300),
+    ],
+)
+def test_every_phase_is_looked_at_three_times_or_more(experiment, every):
+    assert experiment.training().evaluate_every == every
+
+
 def test_unknown_scale_is_refused_with_the_nearest():
     with pytest.raises(ValueError, match="paper"):
         default_experiment("few-shot", "papr")

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal
-
-import jax
-from jaxtyping import Array, Bool, Float, Key, PyTree
+from typing import Any, Literal
 
 from taskmix.adaptation import Adaptation
 from taskmix.baselines.single import check_positive
@@ -22,7 +19,7 @@ from taskmix.experiments.image_families import (
     looks_of,
     sources_of,
 )
-from taskmix.experiments.parts import Features, task_models
+from taskmix.experiments.parts import Embedding, Features, task_models
 from taskmix.experiments.shared import BY_LOOKS, Shared
 from taskmix.experiments.warm_up import warmed
 from taskmix.learner import Learner, State
@@ -61,26 +58,6 @@ PAPER: dict[str, Any] = {
     "adaptation": Adaptation(steps=5, rate=0.05),
 }
 """What both experiments have in common at the paper's size."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Embedding:
-    """An encoder as a network: images are normalised by the statistics of their call."""
-
-    encoder: Encoder = Encoder()
-
-    one_at_a_time: ClassVar[bool] = True
-
-    def init(self, key: Key[Array, ""]) -> PyTree:
-        return self.encoder.init(key)
-
-    def apply(
-        self, params: PyTree, x: Array, mask: Bool[Array, " images"] | None = None
-    ) -> Float[Array, "images features"]:
-        return self.encoder.apply(params, x, mask)[0]
-
-    def adaptable(self, params: PyTree) -> PyTree:
-        return jax.tree.map(lambda _: True, params)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -261,6 +238,12 @@ class EvolvingImages(ImageTasks):
     @property
     def _families(self) -> tuple[ImageFamily, ...]:
         return image_families(self.families, self.data)
+
+    def training(self) -> Settings:
+        """At least three evaluations of a phase: a figure is to show what happens within it."""
+        usual = super().training()
+        third = max(min(self._lengths()) // 3, 1)
+        return dataclasses.replace(usual, evaluate_every=min(usual.evaluate_every, third))
 
     def shared(self) -> Shared:
         shared = super().shared().paced(self._lengths()[0])

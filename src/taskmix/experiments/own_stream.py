@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from taskmix.adaptation import Adaptation
-from taskmix.experiments.images import Embedding
-from taskmix.experiments.parts import FEATURES, Features, named_network, task_models
+from taskmix.experiments.parts import FEATURES, Embedding, Features, named_network, task_models
 from taskmix.experiments.shared import Shared
 from taskmix.likelihood import LIKELIHOODS, Categorical, Likelihood
 from taskmix.models import MLP, Conv4, Encoder, Model

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
+
+import jax
+from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from taskmix.adaptation import (
     Adaptation,
@@ -13,7 +17,7 @@ from taskmix.adaptation import (
     TaskModel,
 )
 from taskmix.likelihood import Categorical, Gaussian, Likelihood
-from taskmix.models import MODELS, Embedder, Model
+from taskmix.models import MODELS, Embedder, Encoder, Model
 
 FEATURES = 32
 """Of a Bayesian head upon a network that is not made for one."""
@@ -32,6 +36,26 @@ class Features:
     """The same for images, with a normalisation that can be handed in; None for vectors."""
     transductive: bool = False
     """Whether queries that this encoder sees together normalise each other."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Embedding:
+    """An encoder as a network: images are normalised by the statistics of their call."""
+
+    encoder: Encoder = Encoder()
+
+    one_at_a_time: ClassVar[bool] = True
+
+    def init(self, key: Key[Array, ""]) -> PyTree:
+        return self.encoder.init(key)
+
+    def apply(
+        self, params: PyTree, x: Array, mask: Bool[Array, " images"] | None = None
+    ) -> Float[Array, "images features"]:
+        return self.encoder.apply(params, x, mask)[0]
+
+    def adaptable(self, params: PyTree) -> PyTree:
+        return jax.tree.map(lambda _: True, params)
 
 
 def task_models(

@@ -10,8 +10,8 @@ from typing import Any
 import optax
 
 from taskmix.adaptation import Adaptation
-from taskmix.experiments.images import Embedding
 from taskmix.experiments.methods import METHODS
+from taskmix.experiments.parts import Embedding
 from taskmix.experiments.recipes import TASK_MODELS
 from taskmix.learner import Learner
 from taskmix.likelihood import LIKELIHOODS

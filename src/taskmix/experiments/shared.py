@@ -26,8 +26,7 @@ BY_LOOKS: dict[str, Any] = {
     "probation": 150,
     "parting": 6,
     "parting_updates": 2,
-    # A cluster of two looks gains 5 to 6 nats by parting, however far apart they are; one of a
-    # single look gained less than one on every occasion.
+    # A cluster of two looks gains 5 to 6 nats by parting, however far apart they are.
     "worth": 4.0,
     "split_worth": 4.0,
 }
