@@ -104,6 +104,8 @@ def main(
                 found[name].append(json.loads(line))
             else:
                 process.wait()
+    if failed := [name for name, one in both.items() if one.returncode]:
+        raise SystemExit(f"{' and '.join(failed)} ended with an error, which stands above.")
     if json_out is not None:
         json_out.write_text(json.dumps(found))
     shown(found)
