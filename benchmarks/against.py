@@ -45,13 +45,19 @@ def run(method: str, lengths: tuple[int, ...], seed: int, core: int) -> None:
     def observe(chunk: Any) -> None:
         nonlocal since
         took = time.process_time() - since
-        clusters = 0 if chunk.info is None else int(chunk.info.alive[0, -1].sum())
+        clusters = 0 if chunk.info is None else living(chunk.info)
         told = {"iteration": chunk.iteration, "seconds": took, "clusters": clusters}
         print(json.dumps({**told, "grown": bool(chunk.grown)}), flush=True)
         sys.stdin.readline()
         since = time.process_time()
 
     train(learner, experiment.stream(), [seed], Settings(), observe)
+
+
+def living(info: Any) -> int:
+    """Clusters of the last iteration; the first version counted them."""
+    alive = getattr(info, "alive", None)
+    return int(info.clusters[0, -1] if alive is None else alive[0, -1].sum())
 
 
 def begun(sources: Path, *arguments: str) -> subprocess.Popen:
@@ -98,6 +104,8 @@ def main(
                 found[name].append(json.loads(line))
             else:
                 process.wait()
+    if failed := [name for name, one in both.items() if one.returncode]:
+        raise SystemExit(f"{' and '.join(failed)} ended with an error, which stands above.")
     if json_out is not None:
         json_out.write_text(json.dumps(found))
     shown(found)

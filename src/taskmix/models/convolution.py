@@ -17,8 +17,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-# Patches of a block of images stay in the second-level cache of a core.
-BLOCK_BYTES = 2**20
 # The fast path of a native convolution needs a multiple of this many input channels.
 LANES = 4
 
@@ -44,17 +42,30 @@ def convolve(x: Images, kernel: Kernel) -> Maps:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def kernel_gradient(x: Images, upstream: Maps, size: int) -> Kernel:
-    """Derivative of sum(upstream * convolve(x, kernel)) in a kernel of the given size."""
-    channels, filters = x.shape[-1], upstream.shape[-1]
+    """Derivative of sum(upstream * convolve(x, kernel)) in a kernel of the given size.
+
+    It is a convolution in which channels are the images and images the channels, taken over a
+    few images at a time, which stay in the cache of a core.
+    """
+    missing = -x.shape[0] % LANES
+    if missing:
+        x, upstream = (jnp.pad(a, ((0, missing), *[(0, 0)] * 3)) for a in (x, upstream))
+    edge = (size // 2, size // 2)
 
     def add(total: Array, block: tuple[Images, Maps]) -> tuple[Array, None]:
         images, maps = block
-        return total + patches(images, size) @ maps.reshape(-1, filters), None
+        part = jax.lax.conv_general_dilated(
+            images.transpose(3, 1, 2, 0),
+            maps.transpose(1, 2, 0, 3),
+            (1, 1),
+            (edge, edge),
+            dimension_numbers=_NHWC,
+        )
+        return total + part, None
 
-    images = _images_per_block(x, size)
-    zero = jnp.zeros((size * size * channels, filters), upstream.dtype)
-    total, _ = jax.lax.scan(add, zero, (_blocks(x, images), _blocks(upstream, images)))
-    return total.reshape(size, size, channels, filters)
+    zero = jnp.zeros((x.shape[-1], size, size, upstream.shape[-1]), upstream.dtype)
+    total, _ = jax.lax.scan(add, zero, (_blocks(x), _blocks(upstream)))
+    return total.transpose(1, 2, 0, 3)
 
 
 def _flip(kernel: Kernel) -> Float[Array, "size size filters channels"]:
@@ -98,13 +109,5 @@ def patches(x: Images, size: int) -> Float[Array, "taps pixels"]:
     return jnp.stack(shifted).reshape(size * size * channels, -1)
 
 
-def _blocks(x: Images, images: int) -> Float[Array, "blocks block height width channels"]:
-    return x.reshape(-1, images, *x.shape[1:])
-
-
-def _images_per_block(x: Images, size: int) -> int:
-    """The most images, dividing their number, whose patches take no more than a block."""
-    _, height, width, channels = x.shape
-    most = BLOCK_BYTES // (x.dtype.itemsize * size * size * height * width * channels)
-    divisors = (images for images in range(1, x.shape[0] + 1) if x.shape[0] % images == 0)
-    return max(images for images in divisors if images <= max(most, 1))
+def _blocks(x: Images) -> Float[Array, "blocks block height width channels"]:
+    return x.reshape(-1, LANES, *x.shape[1:])
