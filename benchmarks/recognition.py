@@ -28,7 +28,7 @@ from taskmix.experiments.methods import METHODS
 from taskmix.likelihood import Categorical
 from taskmix.streams import ImageStream, image_features
 from taskmix.streams.schedule import Order
-from taskmix.tasks import Examples
+from taskmix.tasks import Examples, TaskBatch
 
 AT_ONCE = 50
 """Batches per dispatch."""
@@ -111,9 +111,9 @@ def main(flags: Flags) -> None:
 
         return jax.lax.scan(step, state, first + jnp.arange(AT_ONCE))
 
-    def asked(data: Any, state: Any, family: int) -> Array:
+    def asked(data: Any, state: Any, tasks: TaskBatch) -> Array:
         whole: ImageStream = eqx.combine(data, recipe)
-        tasks = whole.load(whole.test_tasks(key, family, flags.asked))
+        tasks = whole.load(tasks)
 
         def shares(support: Examples) -> Array:
             return learner.predict(state, support, support.x).responsibilities
@@ -131,9 +131,9 @@ def main(flags: Flags) -> None:
     print(f"  alarms {np.flatnonzero(alarm).tolist()}, births {np.flatnonzero(born).tolist()}")
     gone = np.flatnonzero(np.diff(alive) < 0) + 1
     print(f"  removals {gone.tolist()}, clusters at the end {alive[-1]}")
-    answer, homes = jax.jit(asked, static_argnums=2), []
+    answer, homes = jax.jit(asked, compiler_options=quickly()), []
     for number, name in enumerate(stream.families):
-        shares = np.asarray(answer(data, state, number))
+        shares = np.asarray(answer(data, state, stream.test_tasks(key, number, flags.asked)))
         homes.append(shares.argmax(axis=1))
         print(f"  {name:12s}", np.round(shares.mean(axis=0)[np.asarray(state.alive)], 2))
     family = np.repeat(np.arange(len(homes)), flags.asked)

@@ -131,7 +131,8 @@ def test_density_under_one_cluster_is_that_among_all(view):
         found = one.log_density(statistics, view)
         for index in (0, 1):
             alone = one.log_density_of(statistics, view, jnp.asarray(index))
-            np.testing.assert_allclose(alone, found[:, index], rtol=1e-5)
+            # The logarithm of a gamma function of hundreds is rounded, compiled or not.
+            np.testing.assert_allclose(alone, found[:, index], atol=1e-3)
 
 
 def test_before_anything_is_seen_nothing_is_said():
