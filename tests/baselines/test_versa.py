@@ -10,7 +10,7 @@ import pytest
 from taskmix.baselines import Versa
 from taskmix.baselines.versa import Layer
 from taskmix.likelihood import Categorical, Gaussian
-from taskmix.models import MLP, Conv4, ResNet12
+from taskmix.models import MLP, Conv4, ResNet12, repeated
 from taskmix.tasks import Examples, TaskBatch
 
 KEY = jax.random.key(0)
@@ -170,7 +170,8 @@ def test_regression_is_predicted_as_by_layers_drawn_weight_by_weight(regression)
     np.testing.assert_allclose(prediction.variance, outputs.var(axis=0) + 0.5, rtol=0.06)
 
 
-def test_classes_are_predicted_as_by_layers_drawn_weight_by_weight(classes):
+def test_classes_are_predicted_as_by_layers_drawn_weight_by_weight(classes, monkeypatch):
+    monkeypatch.setattr(repeated, "MOST", DRAWS)
     support, query = first(classes.batch)
     many = dataclasses.replace(CLASSES, samples=DRAWS)
     prediction = jax.jit(many.predict)(classes.state, support, query.x)

@@ -67,6 +67,8 @@ def test_what_is_wrong_is_one_line(arguments, words, table, tmp_path, capsys):
 
 
 def test_predicting_with_what_is_no_model_is_one_line(table, tmp_path, capsys):
-    command = ["predict", str(tmp_path), "--support", str(table), "--query", str(table)]
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    command = ["predict", str(empty), "--support", str(table), "--query", str(table)]
     assert main([*command, "--out", str(tmp_path / "said.csv")]) == 2
     assert "holds no table learner" in capsys.readouterr().err

@@ -246,6 +246,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 def _frame(source: Any) -> pl.DataFrame | None:
     """Any frame that narwhals or Arrow know, as one of polars; None if it is none."""
+    source = nw.to_native(source, pass_through=True)
     if nw.dependencies.is_pandas_dataframe(source):
         # A level of the index that has a name is a column, as in the file that pandas writes.
         levels = [n for n in source.index.names if n is not None and n not in source.columns]
