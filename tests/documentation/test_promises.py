@@ -43,7 +43,7 @@ def test_what_is_not_promised_is_said(page):
 
 def test_who_may_write_and_what_is_kept_of_examples_is_said():
     """Who may write, what is kept of the examples, and what an export holds."""
-    said = (ROOT / "docs/security.md").read_text().partition("## What is not promised")[2]
+    said = (ROOT / "docs" / "security.md").read_text().partition("## What is not promised")[2]
     for words in ("may write to a run folder", "in every checkpoint", "every export"):
         assert words in " ".join(said.split()), words
 

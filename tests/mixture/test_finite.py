@@ -205,7 +205,7 @@ def test_component_without_a_task_gets_no_gradient_when_sampled(sampled, three_f
 
 @pytest.fixture(scope="module")
 def parting(finite):
-    return dataclasses.replace(finite, together=2, parting=0.5)
+    return dataclasses.replace(finite, together=2, parting_noise=0.5)
 
 
 def test_components_part_after_their_time_together(parting, batches):
@@ -246,7 +246,9 @@ def test_step_that_parts_is_the_step_after_parting(finite, parting, batches):
     chex.assert_trees_all_close(alone(state, batches[2], KEY), expected, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("wrong", [{"together": -1}, {"parting": 0.0}, {"parting": math.inf}])
+@pytest.mark.parametrize(
+    "wrong", [{"together": -1}, {"parting_noise": 0.0}, {"parting_noise": math.inf}]
+)
 def test_parting_that_cannot_be_is_refused(finite, wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         dataclasses.replace(finite, **wrong)

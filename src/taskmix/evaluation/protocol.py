@@ -287,7 +287,8 @@ def held_errors(
 
     NaN for a cluster whose part of all tasks is less than ``LEAST_HELD``.
 
-    >>> held_errors(np.array([[1.0, 5.0], [3.0, 5.0]]), np.array([[0.9, 0.0], [0.1, 0.0]])).tolist()
+    >>> held = held_errors(np.array([[1.0, 5.0], [3.0, 5.0]]), np.array([[0.9, 0.0], [0.1, 0.0]]))
+    >>> held.round(3).tolist()
     [1.2, nan]
     """
     held = responsibilities.sum(axis=0)

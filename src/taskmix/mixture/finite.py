@@ -87,7 +87,7 @@ class FiniteMixture:
     """The same, and differentiate one component per task, drawn by its responsibility."""
     together: int = 0
     """Iterations after which the components part; 0 begins with as many random ones."""
-    parting: float = 0.2
+    parting_noise: float = 0.2
     """Standard deviation of the noise by which they part, for entries of root mean square 1."""
     meta_optimiser: MetaOptimiser = dataclasses.field(default=optax.adam, kw_only=True)
     """From a rate, or a schedule of rates, to what makes updates of gradients: one of optax's."""
@@ -106,8 +106,10 @@ class FiniteMixture:
             )
         if self.together < 0:
             raise ValueError(f"together is {self.together}; it must not be negative.")
-        if not 0 < self.parting < math.inf:
-            raise ValueError(f"parting is {self.parting}; it must be positive and finite.")
+        if not 0 < self.parting_noise < math.inf:
+            raise ValueError(
+                f"parting_noise is {self.parting_noise}; it must be positive and finite."
+            )
 
     @property
     def likelihood(self) -> Likelihood:
@@ -147,7 +149,7 @@ class FiniteMixture:
         others = jnp.arange(self.components) > 0
 
         def noisy(rows: Array, noise: Array) -> Array:
-            scale = self.parting * jnp.sqrt(jnp.mean(jnp.square(rows[0])))
+            scale = self.parting_noise * jnp.sqrt(jnp.mean(jnp.square(rows[0])))
             return rows[:1] + as_rows(others, rows) * scale * noise
 
         noise = optax.tree_utils.tree_random_like(key, state.params)

